@@ -1,0 +1,1 @@
+"""Real PyTorch as the judge: samples recorded from its operator database, replayed elsewhere."""

@@ -1,0 +1,159 @@
+"""Judging one outcome against the recorded one. NumPy only; the rule is stated in README.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tests.oracle import wire
+
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "complex64": 2.0**-23,
+       "float64": 2.0**-52, "complex128": 2.0**-52}  # fmt: skip
+TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "complex64": 2.0**-149,
+        "float64": 2.0**-1074, "complex128": 2.0**-1074}  # fmt: skip
+ULPS = 4  # of the result's scale, always allowed below float64
+R64, A64 = 1e-10, 1e-12  # float64: relative to the element, relative to the tensor's scale
+ELEMENTWISE = ("pointwise", "view", "copy", "create")
+EXACT = ("random", "view", "create")
+
+
+@dataclass
+class Judge:
+    """Compares trees; `reason` of the first difference, `None` when equal."""
+
+    kind: str
+    ours: list[bytes]
+    theirs: list[bytes]
+    gradient: bool = False
+    strides: bool = False  # compare strides (and only them)
+
+    def tree(self, ours: Any, theirs: Any, ref: Any = None, at: str = "out") -> str | None:
+        """First difference between two result trees."""
+        if isinstance(theirs, dict) and isinstance(ours, dict) and ours.get("k") == theirs["k"]:
+            kind = theirs["k"]
+            if kind == "out":
+                return self.tensor(ours, theirs, ref, at)
+            if kind in ("tuple", "named"):
+                if ours["f"] != theirs["f"]:
+                    return f"{at}: fields {ours['f']}, torch has {theirs['f']}"
+                inner = ref["v"] if isinstance(ref, dict) and "v" in ref else None
+                return self.items(ours["v"], theirs["v"], inner, at)
+            return None if ours == theirs or _both_nan(ours, theirs) else (
+                f"{at}: {ours}, torch has {theirs}"
+            )  # fmt: skip
+        if isinstance(theirs, list) and isinstance(ours, list):
+            return self.items(ours, theirs, ref if isinstance(ref, list) else None, at)
+        if type(ours) is type(theirs) and not isinstance(ours, dict):
+            if isinstance(ours, float):
+                return self.numbers(np.array([ours]), np.array([theirs]), None, "float64", at)
+            return None if ours == theirs else f"{at}: {ours!r}, torch has {theirs!r}"
+        return f"{at}: {_brief(ours)}, torch has {_brief(theirs)}"
+
+    def items(self, ours: list[Any], theirs: list[Any], ref: Any, at: str) -> str | None:
+        """First difference between two sequences."""
+        if len(ours) != len(theirs):
+            return f"{at}: {len(ours)} items, torch has {len(theirs)}"
+        refs = ref if ref is not None and len(ref) == len(theirs) else [None] * len(theirs)
+        for number, (a, b, c) in enumerate(zip(ours, theirs, refs, strict=True)):
+            reason = self.tree(a, b, c, f"{at}[{number}]")
+            if reason:
+                return reason
+        return None
+
+    def tensor(self, ours: Any, theirs: Any, ref: Any, at: str) -> str | None:
+        """First difference between two tensors."""
+        if self.strides:
+            return _strides(ours, theirs, at)
+        for key, what in (("dt", "dtype"), ("sz", "shape")):
+            if ours[key] != theirs[key]:
+                return f"{at}: {what} {ours[key]}, torch has {theirs[key]}"
+        if not self.gradient:
+            for key, what in (("rg", "requires_grad"), ("is", "same object as input"),
+                              ("al", "storage shared with input"), ("o", "offset")):  # fmt: skip
+                if ours.get(key) != theirs.get(key):
+                    return f"{at}: {what} {ours.get(key)}, torch has {theirs.get(key)}"
+        if self.kind == "meta":
+            return None
+        a, b = self.ours[ours["b"]], self.theirs[theirs["b"]]
+        if a == b:
+            return None
+        wide = None
+        if isinstance(ref, dict) and ref.get("k") == "out" and ref["sz"] == theirs["sz"]:
+            wide = wire.to_array(self.theirs[ref["b"]], ref["dt"])
+        name = theirs["dt"]
+        return self.numbers(wire.to_array(a, name), wire.to_array(b, name), wide, name, at)
+
+    def numbers(
+        self, ours: np.ndarray, theirs: np.ndarray, wide: np.ndarray | None, name: str, at: str
+    ) -> str | None:
+        """First element outside the bound; flat arrays of one dtype."""
+        if name not in EPS:
+            bad = ours != theirs
+            return _report(bad, ours, theirs, at, "exact") if bad.any() else None
+        if ours.dtype.kind == "c":
+            ours, theirs = ours.view(ours.real.dtype), theirs.view(theirs.real.dtype)
+            wide = None if wide is None else _real_view(wide)
+        a, b = ours.astype(np.float64), theirs.astype(np.float64)
+        special = ~np.isfinite(b) | ~np.isfinite(a)
+        bad = special & ~((a == b) | (np.isnan(a) & np.isnan(b)))
+        if not bad.any():
+            with np.errstate(all="ignore"):
+                bad = ~special & (np.abs(a - self._centre(b, wide)) > self._bound(b, wide, name))
+                bad &= a != b
+        return _report(bad, a, b, at, name) if bad.any() else None
+
+    @staticmethod
+    def _centre(theirs: np.ndarray, wide: np.ndarray | None) -> np.ndarray:
+        if wide is None:
+            return theirs
+        wide = _real_view(wide).astype(np.float64)
+        return np.where(np.isfinite(wide), wide, theirs)
+
+    def _bound(self, theirs: np.ndarray, wide: np.ndarray | None, name: str) -> np.ndarray:
+        centre = self._centre(theirs, wide)
+        finite = np.abs(centre[np.isfinite(centre) & np.isfinite(theirs)])
+        scale = float(finite.max()) if finite.size else 0.0
+        if name in ("float64", "complex128"):
+            return R64 * np.abs(theirs) + A64 * scale
+        error = np.abs(theirs - centre)
+        if self.kind in ELEMENTWISE and not self.gradient:
+            floor = ULPS * EPS[name] * np.abs(centre)
+            return np.maximum(2 * error, floor) + TINY[name]
+        worst = error[np.isfinite(error)]
+        floor = max(ULPS * EPS[name] * scale, 2 * float(worst.max()) if worst.size else 0.0)
+        return np.maximum(2 * error, floor) + TINY[name]
+
+
+def _real_view(array: np.ndarray) -> np.ndarray:
+    return array.view(array.real.dtype) if array.dtype.kind == "c" else array
+
+
+def _both_nan(a: Any, b: Any) -> bool:
+    return repr(a) == repr(b)
+
+
+def _brief(node: Any) -> str:
+    if isinstance(node, dict) and node.get("k") == "out":
+        return f"{node['dt']}{node['sz']}"
+    if isinstance(node, list):
+        return f"a list of {len(node)}"
+    return repr(node)[:80]
+
+
+def _strides(ours: Any, theirs: Any, at: str) -> str | None:
+    if ours["sz"] != theirs["sz"] or ours["st"] == theirs["st"]:
+        return None  # a wrong shape is the business of the value check
+    real = [i for i, size in enumerate(theirs["sz"]) if size > 1]
+    differs = any(ours["st"][i] != theirs["st"][i] for i in real) and 0 not in theirs["sz"]
+    note = "" if differs else " (only where a size is 0 or 1)"
+    return f"{at}: strides {ours['st']}, torch has {theirs['st']} for {theirs['sz']}{note}"
+
+
+def _report(bad: np.ndarray, ours: np.ndarray, theirs: np.ndarray, at: str, how: str) -> str:
+    first = int(np.flatnonzero(bad)[0])
+    return (
+        f"{at}: {int(bad.sum())} of {bad.size} values differ ({how}), "
+        f"first at {first}: {ours[first]!r}, torch has {theirs[first]!r}"
+    )

@@ -1,0 +1,351 @@
+"""Replaying side: runs the recorded calls under a runtime and judges every result.
+
+`python -m tests.oracle.replay [--runtime flambeau] [--jobs 2] [--entry add --dtype float32 -v]`.
+Writes build/oracle.json and prints a table. Entries run in worker processes, so that a crash or a
+hang costs that entry alone. Exit status: see `baseline.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tests.oracle import checks, programs, wire
+from tests.oracle.compare import EXACT, Judge
+from tests.oracle.entries import ENTRIES, Entry, dotted, resolve
+
+KEEP = 5  # failures kept a check, unless verbose
+
+
+@dataclass
+class Tally:
+    """What one entry under one dtype has passed."""
+
+    counts: dict[str, list[int]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    keep: int = KEEP
+    shown: dict[str, int] = field(default_factory=dict)
+
+    def add(self, check: str, reason: str | None, where: str = "") -> None:
+        """Count one check of one sample."""
+        count = self.counts.setdefault(check, [0, 0])
+        count[1] += 1
+        if reason is None:
+            count[0] += 1
+            return
+        self.shown[check] = self.shown.get(check, 0) + 1
+        if self.shown[check] <= self.keep:
+            self.failures.append(f"{check} {where}: {reason}"[:600])
+
+
+class Replayer:
+    """One file under the runtime `rt`."""
+
+    def __init__(self, rt: ModuleType, path: Path, keep: int = KEEP) -> None:
+        self.rt = rt
+        self.document, self.buffers = wire.read_file(path)
+        self.entry: Entry = ENTRIES[self.document["label"]]
+        self.tally = Tally(keep=keep)
+        self.fns: dict[str, Any] = {}
+
+    def fn(self, check: str) -> Callable[..., Any]:
+        """The callable of a check; a name that the runtime lacks fails where it is called."""
+        if check not in self.fns:
+            try:
+                self.fns[check] = self._resolve(check)
+            except Exception as error:  # noqa: BLE001 - any error is a result
+                self.fns[check] = _raiser(error)
+        return self.fns[check]
+
+    def _resolve(self, check: str) -> Callable[..., Any]:
+        if check == "forward":
+            return resolve(self.rt, self.entry.call)
+        if check.startswith("alias:"):
+            return dotted(self.rt, check[6:])
+        text = self.document["calls"][check]
+        return checks.OPERATORS[text] if check == "operator" else resolve(self.rt, text)
+
+    def run(self, only: int | None = None) -> Tally:
+        """All samples and error inputs."""
+        for number, sample in enumerate(self.document["samples"]):
+            if only is None or only == number:
+                self.sample(number, sample)
+        for number, case in enumerate(self.document["errors"]):
+            if only is None:
+                self.error(number, case)
+        return self.tally
+
+    # -- one sample -------------------------------------------------------------------------------
+
+    def sample(self, number: int, sample: wire.Node) -> None:
+        """Every recorded check of one sample."""
+        pack = wire.Pack()
+        case = checks.Case(
+            self.rt, wire.InputReader(self.rt, sample["call"], self.buffers), pack, number
+        )
+        where = f"#{number} {describe(sample['call'])}"
+        recorded, refs = sample["checks"], sample["refs"]
+        ours = self._guard(lambda: checks.forward(case, self.fn("forward")))
+        self._forward("forward", ours, recorded["forward"], refs, pack, where)
+        self._gradients(case, recorded, refs, pack, where)
+        for check in ("method", "operator"):
+            if check in recorded:
+                outcome = self._guard(lambda c=check: checks.forward(case, self.fn(c)))
+                theirs = recorded["forward"] if recorded[check] == "same" else recorded[check]
+                self._forward(check, outcome, theirs, refs, pack, where)
+        for name in self.document["aliases"]:
+            fn = self.fn(f"alias:{name}")
+            outcome = self._guard(lambda f=fn: checks.forward(case, f))
+            self._forward("alias", outcome, recorded["forward"], refs, pack, f"{name} {where}")
+        if "inplace" in recorded:
+            outcome = self._guard(lambda: checks.inplace(case, self.fn("inplace")))
+            reason = self._outcome(outcome, recorded["inplace"], refs.get("forward"), pack)
+            reason = reason or self._self(outcome, recorded["inplace"], refs, pack)
+            self.tally.add("inplace", reason, where)
+        if recorded.get("out"):
+            forms = self._guard(lambda: checks.out_forms(case, self.fn("forward")))
+            for form, theirs in recorded["out"].items():
+                self.tally.add("out", self._out(forms, form, theirs, refs, pack), f"{form} {where}")
+
+    @staticmethod
+    def _guard(run: Callable[[], Any]) -> Any:
+        try:
+            return run()
+        except Exception as error:  # noqa: BLE001 - any error is a result
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            at = f"{Path(frame.filename).name}:{frame.lineno}"
+            return {"err": ["harness", f"{type(error).__name__}: {error} ({at})"]}
+
+    def _judge(self, pack: wire.Pack, **options: bool) -> Judge:
+        return Judge(self.entry.kind, pack.buffers, self.buffers, **options)
+
+    def _forward(
+        self, check: str, ours: Any, theirs: Any, refs: Any, pack: wire.Pack, where: str
+    ) -> None:
+        self.tally.add(check, self._outcome(ours, theirs, refs.get("forward"), pack), where)
+        if check == "forward" and "out" in theirs:
+            name = "strides" if self.entry.strides else "strides_other"
+            if "out" in ours:
+                judge = self._judge(pack, strides=True)
+                self.tally.add(name, judge.tree(ours["out"], theirs["out"]), where)
+            else:
+                self.tally.add(name, "no result", where)
+
+    def _outcome(
+        self, ours: Any, theirs: Any, ref: Any, pack: wire.Pack, gradient: bool = False
+    ) -> str | None:
+        if "err" in theirs:
+            return _same_error(ours, theirs)
+        if "err" in ours:
+            return f"{ours['err'][0]}: {ours['err'][1]}"
+        judge = self._judge(pack, gradient=gradient)
+        wide = ref["out"] if ref and "out" in ref and self.entry.kind not in EXACT else None
+        reason = judge.tree(ours["out"], theirs["out"], wide)
+        return reason or self._mutation(ours, theirs, ref, pack)
+
+    def _mutation(self, ours: Any, theirs: Any, ref: Any, pack: wire.Pack) -> str | None:
+        mine, wanted = ours.get("mut", []), theirs.get("mut", [])
+        if [m[0] for m in mine] != [w[0] for w in wanted]:
+            return f"storages written {[m[0] for m in mine]}, torch: {[w[0] for w in wanted]}"
+        wide = {m[0]: m for m in ref.get("mut", [])} if ref else {}
+        for (number, name, a), (_, _, b) in zip(mine, wanted, strict=True):
+            mean = None
+            if number in wide and wide[number][1] != name:
+                mean = wire.to_array(self.buffers[wide[number][2]], wide[number][1])
+            x, y = (wire.to_array(raw, name) for raw in (pack.buffers[a], self.buffers[b]))
+            if mean is not None and mean.size != y.size:
+                mean = None
+            reason = self._judge(pack).numbers(x, y, mean, name, f"written storage {number}")
+            if reason and self.entry.kind != "meta":
+                return reason
+        return None
+
+    def _self(self, ours: Any, theirs: Any, refs: Any, pack: wire.Pack) -> str | None:
+        if "self" not in theirs or "self" not in ours:
+            return None
+        judge = self._judge(pack, strides=True)
+        return judge.tree(ours["self"], theirs["self"], None, "self")
+
+    def _gradients(
+        self, case: checks.Case, recorded: Any, refs: Any, pack: wire.Pack, where: str
+    ) -> None:
+        if "grad" in recorded:
+            second = "grad2" in recorded
+            ours = self._guard(lambda: checks.gradients(case, self.fn("forward"), second=second))
+            for check in ("grad", "grad2"):
+                if check in recorded:
+                    self._one_gradient(check, ours, recorded[check], refs.get(check), pack, where)
+        if "inplace_grad" in recorded:
+            ours = self._guard(
+                lambda: checks.gradients(case, self.fn("inplace"), second=False, clone=True)
+            )
+            ours = {"inplace_grad": ours.get("grad"), "err": ours.get("err")}
+            ours = {key: value for key, value in ours.items() if value is not None}
+            self._one_gradient(
+                "inplace_grad", ours, recorded["inplace_grad"], refs.get("grad"), pack, where
+            )
+
+    def _one_gradient(
+        self, check: str, ours: Any, theirs: Any, ref: Any, pack: wire.Pack, where: str
+    ) -> None:
+        found = ours.get(check) or {"err": ours.get("err", ["none", "no gradient was recorded"])}
+        self.tally.add(check, self._outcome(found, theirs, ref, pack, gradient=True), where)
+
+    def _out(self, forms: Any, form: str, theirs: Any, refs: Any, pack: wire.Pack) -> str | None:
+        ours = forms.get(form, {"err": forms.get("err", ["none", "the plain call failed"])})
+        if "err" in theirs:
+            return _same_error(ours, theirs)
+        if "err" in ours:
+            return f"{ours['err'][0]}: {ours['err'][1]}"
+        if ours["same"] != theirs["same"]:
+            return f"the result {'is not' if theirs['same'] else 'is'} what was given as out="
+        ref = refs.get("forward", {}).get("out")
+        wide = None
+        if isinstance(ref, dict) and self.entry.kind not in EXACT:
+            wide = ref["v"] if ref["k"] in ("tuple", "named") else [ref]
+        reason = self._judge(pack).tree(ours["out"], theirs["out"], wide)
+        return reason or self._judge(pack, strides=True).tree(ours["out"], theirs["out"])
+
+    # -- errors -----------------------------------------------------------------------------------
+
+    def error(self, number: int, recorded: wire.Node) -> None:
+        """A call that must raise: the database's type and pattern; exact text for information."""
+        reader = wire.InputReader(self.rt, recorded["call"], self.buffers)
+        case = checks.Case(self.rt, reader, wire.Pack(), number)
+        ours = checks.call_error(case, self.fn("forward"))
+        where = f"#{number} {describe(recorded['call'])}"
+        if "err" not in ours:
+            reason: str | None = f"{ours['why']}; torch raises {recorded['torch']}"
+        elif not set(recorded["types"]) & set(ours["bases"]):
+            reason = f"raises {ours['err']}, torch {recorded['torch']}"
+        elif not re.search(recorded["regex"], ours["err"][1]):
+            reason = f"says {ours['err'][1]!r}, not /{recorded['regex']}/"
+        else:
+            reason = None
+        self.tally.add("errors", reason, where)
+        exact = None if ours.get("err") == recorded["torch"] else (
+            f"{ours.get('err')}, torch {recorded['torch']}"
+        )  # fmt: skip
+        self.tally.add("error_text", exact, where)
+
+
+def _raiser(error: Exception) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    return call
+
+
+def _same_error(ours: Any, theirs: Any) -> str | None:
+    if "err" not in ours:
+        return f"no error; torch raises {theirs['err'][0]}: {theirs['err'][1][:120]}"
+    if ours["err"][0] != theirs["err"][0]:
+        return f"raises {ours['err']}, torch {theirs['err']}"
+    return None
+
+
+def describe(call: wire.Node) -> str:
+    """The call in one line: `(float32[2, 3] strides [1, 2], 2, dim=0)`."""
+    parts = [_describe(node) for node in call["args"]]
+    parts += [f"{key}={_describe(node)}" for key, node in call["kwargs"].items()]
+    return f"({', '.join(parts)})"[:240]
+
+
+def _describe(node: wire.Node) -> str:
+    if isinstance(node, list):
+        return f"[{', '.join(_describe(item) for item in node)}]"
+    if not isinstance(node, dict):
+        return repr(node)
+    if node["k"] == "tensor":
+        dense, run = [], 1
+        for size in reversed(node["sz"]):
+            dense.append(run)
+            run *= max(size, 1)
+        strides = "" if node["st"] == dense[::-1] else f" strides {node['st']}"
+        offset = f"+{node['o']}" if node["o"] else ""
+        return f"{node['dt']}{node['sz']}{strides}{offset}"
+    if node["k"] == "tuple":
+        return f"({', '.join(_describe(item) for item in node['v'])})"
+    return str(node.get("v", node["k"]))
+
+
+def replay_programs(rt: ModuleType, path: Path) -> Tally:
+    """The programs' file."""
+    document, buffers = wire.read_file(path)
+    tally = Tally()
+    for name, theirs in document["programs"].items():
+        pack = wire.Pack()
+        ours = programs.run(rt, name, pack)
+        if "err" in theirs:
+            reason = _same_error(ours, theirs)
+        elif "err" in ours:
+            reason = f"{ours['err'][0]}: {ours['err'][1]}"
+        else:
+            judge = Judge("pointwise", pack.buffers, buffers)
+            reason = judge.tree(ours["out"], theirs["out"])
+        tally.add("program", reason, name)
+    return tally
+
+
+def expected_counts(path: Path) -> dict[str, list[int]]:
+    """Every check of a file, none passed: what a crash or a hang costs."""
+    document, _ = wire.read_file(path)
+    tally = Tally()
+    if document["label"] == "programs":
+        return {"program": [0, len(document["programs"])]}
+    strict = ENTRIES[document["label"]].strides
+    for sample in document["samples"]:
+        recorded = sample["checks"]
+        for check in recorded:
+            for _ in recorded["out"] if check == "out" else [0]:
+                tally.add(check, "lost")
+        if "out" in recorded["forward"]:
+            tally.add("strides" if strict else "strides_other", "lost")
+        for _ in document["aliases"]:
+            tally.add("alias", "lost")
+    for _ in document["errors"]:
+        tally.add("errors", "lost")
+        tally.add("error_text", "lost")
+    return tally.counts
+
+
+def replay_file(rt: ModuleType, path: Path, keep: int = KEEP, only: int | None = None) -> Any:
+    """`{"counts": …, "failures": …, "dropped": …}` of one file."""
+    warnings.simplefilter("ignore")
+    if path.name.startswith("programs."):
+        tally, dropped = replay_programs(rt, path), []
+    else:
+        replayer = Replayer(rt, path, keep)
+        tally, dropped = replayer.run(only), replayer.document["dropped"]
+    return {"counts": tally.counts, "failures": tally.failures, "dropped": dropped}
+
+
+def worker(runtime: str, keep: int) -> None:
+    """Read file names on standard input, answer one JSON line each."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the runtime prints must not be taken for an answer
+    rt = importlib.import_module(runtime)
+    if hasattr(rt, "set_num_threads"):
+        rt.set_num_threads(1)
+    for line in sys.stdin:
+        answers.write(json.dumps(replay_file(rt, Path(line.strip()), keep)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    if "--worker" in sys.argv:
+        worker(sys.argv[2], int(sys.argv[3]))
+    else:
+        from tests.oracle.run import main  # lazy: a worker needs none of it
+
+        sys.exit(main(sys.argv[1:]))

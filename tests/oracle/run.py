@@ -1,0 +1,289 @@
+"""The replay as a whole: workers, report, baseline, exit status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tests.oracle import checks, replay
+from tests.oracle.entries import ENTRIES
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+RECORDINGS = REPOSITORY / "build" / "oracle"
+REPORT = REPOSITORY / "build" / "oracle.json"
+KNOWN = HERE / "known_failures.txt"
+TIMEOUT = 180.0  # seconds for one entry under one dtype
+
+Results = dict[str, dict[str, Any]]  # label → dtype → {"counts", "failures", "dropped"}
+
+
+@dataclass
+class Worker:
+    """One replaying process; started again after a crash or a hang."""
+
+    runtime: str
+    keep: int
+    process: subprocess.Popen[str] | None = None
+    log: list[str] = field(default_factory=list)
+
+    def ask(self, path: Path, timeout: float) -> Any:
+        """Result of one file, or a text that says how the process was lost."""
+        process = self._running()
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(f"{path}\n")
+            process.stdin.flush()
+        except OSError:
+            return self._lost("died before the entry")
+        answer: list[str] = []
+        reader = threading.Thread(
+            target=lambda out: answer.append(out.readline()), args=(process.stdout,), daemon=True
+        )
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            return self._lost(f"no answer in {timeout:.0f} s")
+        return json.loads(answer[0]) if answer and answer[0] else self._lost("crashed")
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self.process is None:
+            command = [sys.executable, "-m", "tests.oracle.replay", "--worker", self.runtime,
+                       str(self.keep)]  # fmt: skip
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True, cwd=REPOSITORY,
+            )  # fmt: skip
+            assert self.process.stderr
+            threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
+        return self.process
+
+    def _drain(self, stream: IO[str]) -> None:
+        for line in stream:
+            self.log.append(line.rstrip())
+            del self.log[:-30]
+
+    def _lost(self, how: str) -> str:
+        assert self.process
+        self.process.kill()
+        status = self.process.wait()
+        time.sleep(0.05)  # let the last of its standard error arrive
+        self.process = None
+        tail = "; ".join(self.log[-6:])
+        self.log.clear()
+        return f"{how} (exit status {status}) {tail}"[:900]
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+def run_all(paths: list[Path], runtime: str, jobs: int, keep: int) -> Results:
+    """Replay all files, `jobs` at a time, the biggest first."""
+    waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    for path in sorted(paths, key=lambda p: -p.stat().st_size):
+        waiting.put(path)
+    results: Results = {}
+    lock = threading.Lock()
+
+    def serve() -> None:
+        worker = Worker(runtime, keep)
+        while True:
+            try:
+                path = waiting.get_nowait()
+            except queue.Empty:
+                break
+            result = worker.ask(path, TIMEOUT)
+            if isinstance(result, str):
+                result = {"counts": replay.expected_counts(path), "failures": [f"lost: {result}"],
+                          "dropped": []}  # fmt: skip
+            label, _, dtype = path.stem.rpartition(".")
+            with lock:
+                results.setdefault(label, {})[dtype] = result
+        worker.close()
+
+    threads = [threading.Thread(target=serve) for _ in range(jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+# -- report ---------------------------------------------------------------------------------------
+
+
+def required(label: str) -> bool:
+    """Whether an entry is among those that must pass."""
+    return label not in ENTRIES or not ENTRIES[label].extra
+
+
+def failing(results: Results) -> set[str]:
+    """`label dtype check` of every required check that does not pass on all its samples."""
+    return {
+        f"{label} {dtype} {check}"
+        for label, dtypes in results.items()
+        if required(label)
+        for dtype, result in dtypes.items()
+        for check, (passed, total) in result["counts"].items()
+        if passed < total and check not in checks.INFORMATIVE
+    }
+
+
+def totals(results: Results, extra: bool) -> dict[str, list[int]]:
+    """Passed and all, by check, over the required or the extra entries."""
+    sums: dict[str, list[int]] = {}
+    for label, dtypes in results.items():
+        if required(label) == extra:
+            continue
+        for result in dtypes.values():
+            for check, (passed, total) in result["counts"].items():
+                both = sums.setdefault(check, [0, 0])
+                both[0] += passed
+                both[1] += total
+    return sums
+
+
+def write_report(results: Results, runtime: str, path: Path) -> None:
+    """build/oracle.json."""
+    ordered = {
+        label: {
+            dtype: result["counts"] | {"failures": result["failures"]}
+            | ({"dropped": result["dropped"]} if result["dropped"] else {})
+            for dtype, result in sorted(results[label].items())
+        }
+        for label in sorted(results)
+    }  # fmt: skip
+    summary = {"runtime": runtime, "required": totals(results, False),
+               "extra": totals(results, True), "entries": ordered}  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(summary, indent=1))
+
+
+def table(results: Results) -> str:
+    """One line for each entry that is not perfect, then the sums."""
+    lines, perfect, wanted = [], 0, 0
+    for label in sorted(results):
+        bad = []
+        for dtype, result in sorted(results[label].items()):
+            for check, (passed, total) in result["counts"].items():
+                if passed < total and check not in checks.INFORMATIVE:
+                    bad.append(f"{dtype} {check} {passed}/{total}")
+        wanted += required(label)
+        perfect += required(label) and not bad
+        if bad:
+            mark = "" if required(label) else " (extra)"
+            lines.append(f"{label}{mark}: " + ", ".join(bad))
+    for extra in (False, True):
+        sums = totals(results, extra)
+        if sums:
+            name = "extra   " if extra else "required"
+            parts = [f"{c} {sums[c][0]}/{sums[c][1]}" for c in checks.CHECKS if c in sums]
+            parts += [f"{c} {n[0]}/{n[1]}" for c, n in sums.items() if c not in checks.CHECKS]
+            lines.append(f"{name}: " + ", ".join(parts))
+    lines.append(f"{perfect} of {wanted} required entries pass every check")
+    return "\n".join(lines)
+
+
+# -- baseline -------------------------------------------------------------------------------------
+
+
+def read_known(path: Path) -> set[str]:
+    """Lines `label dtype check` that are allowed to fail; `#` starts a comment."""
+    if not path.exists():
+        return set()
+    texts = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return {" ".join(text.split()) for text in texts if text}
+
+
+def against_baseline(results: Results, known: set[str]) -> tuple[list[str], list[str]]:
+    """`(fails and is not listed, is listed and passes)` for what was replayed."""
+    now = failing(results)
+    ran = {
+        f"{label} {dtype} {check}"
+        for label, dtypes in results.items()
+        for dtype, result in dtypes.items()
+        for check in result["counts"]
+    }
+    return sorted(now - known), sorted((known & ran) - now)
+
+
+def write_known(path: Path, results: Results) -> None:
+    """Accept the present state: what was replayed and fails is listed, what passes is not."""
+    new, fixed = against_baseline(results, read_known(path))
+    lines = sorted((read_known(path) | set(new)) - set(fixed))
+    head = "# entry dtype check: known to fail. A line whose check passes must be removed.\n"
+    path.write_text(head + "".join(f"{line}\n" for line in lines))
+
+
+# -- command line ---------------------------------------------------------------------------------
+
+
+def choose(root: Path, options: argparse.Namespace) -> list[Path]:
+    """The recorded files that the options ask for."""
+    where = root / (root / "latest").read_text().strip()
+    return [
+        path
+        for path in where.glob("*.zip")
+        if (not options.entry or path.stem.rpartition(".")[0] in options.entry)
+        and (not options.dtype or path.stem.rpartition(".")[2] in (*options.dtype, "any"))
+    ]
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Options of the replay."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle.replay")
+    parser.add_argument("--runtime", default="flambeau", help="module to judge (torch: self-check)")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--entry", action="append", help="label, may be repeated")
+    parser.add_argument("--dtype", action="append")
+    parser.add_argument("--root", type=Path, default=RECORDINGS)
+    parser.add_argument("--report", type=Path, default=None)
+    parser.add_argument("--known", type=Path, default=KNOWN)
+    parser.add_argument("--update-known", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every failure")
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Replay, report, and judge against the baseline."""
+    options = arguments().parse_args(argv)
+    paths = choose(options.root, options)
+    if not paths:
+        sys.stderr.write("nothing recorded that matches\n")
+        return 2
+    keep = 10_000 if options.verbose else replay.KEEP
+    start = time.perf_counter()
+    results = run_all(paths, options.runtime, options.jobs, keep)
+    partial = bool(options.entry or options.dtype)
+    report = options.report or (None if partial else REPORT)
+    if report:
+        write_report(results, options.runtime, report)
+    if options.verbose:
+        for label, dtypes in sorted(results.items()):
+            for dtype, result in sorted(dtypes.items()):
+                for text in result["failures"]:
+                    sys.stdout.write(f"{label} {dtype} {text}\n")
+    sys.stdout.write(f"{table(results)}\n{len(paths)} files in "
+                     f"{time.perf_counter() - start:.0f} s\n")  # fmt: skip
+    if options.update_known:
+        write_known(options.known, results)
+    known = read_known(options.known) if options.runtime != "torch" else set()
+    new, fixed = against_baseline(results, known)
+    for text in new[:60]:
+        sys.stdout.write(f"FAILS  {text}\n")
+    if len(new) > 60:
+        sys.stdout.write(f"… and {len(new) - 60} more\n")
+    for text in fixed[:60]:
+        sys.stdout.write(f"PASSES, remove its line from {options.known.name}: {text}\n")
+    return 1 if new or fixed else 0
