@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import multiprocessing
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.oracle import checks, programs, wire
+from tests.oracle import checks, more_samples, programs, wire
 from tests.oracle.entries import ENTRIES, Entry, resolve
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +31,8 @@ DEFAULT_ROOT = HERE.parents[1] / "build" / "oracle"
 FULL = ("float32", "float64", "bfloat16")
 LIGHT = ("int64", "bool")
 LIGHT_SAMPLES = 12  # of an integer or bool entry: coverage of dtypes, not of shapes
-SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "programs.py", "layouts.py")
+SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "programs.py",
+           "more_samples.py")  # fmt: skip
 
 
 def folder(root: Path) -> Path:
@@ -69,6 +71,7 @@ class Recorder:
         self.op = find(entry)
         self.pack = wire.Pack()
         self.dropped: list[str] = []
+        self.left_out = 0  # reference inputs of more than `more_samples.BIGGEST` elements
         kind = getattr(torch, dtype)
         self.autograd = bool(
             self.op.supports_autograd
@@ -105,11 +108,8 @@ class Recorder:
         """The document of the entry's file."""
         self.resolve_check(self.entry.call, self.op.op)
         kind = getattr(torch, self.dtype)
-        samples = self.op.sample_inputs("cpu", kind, requires_grad=self.autograd)
         recorded = []
-        for number, sample in enumerate(samples):
-            if self.dtype in LIGHT and number >= LIGHT_SAMPLES:
-                break
+        for number, sample in enumerate(self.samples(kind)):
             try:
                 recorded.append(self.sample(number, sample))
             except wire.Unencodable as error:
@@ -117,9 +117,23 @@ class Recorder:
         return {
             "label": self.entry.label, "dtype": self.dtype, "samples": recorded,
             "errors": self.errors() if self.dtype == "float32" else [], "dropped": self.dropped,
+            "left_out": self.left_out,
             "calls": {check: text for check, (_, text) in self.variants().items()},
             "aliases": [alias.name for alias in self.op.aliases],
         }  # fmt: skip
+
+    def samples(self, kind: torch.dtype) -> Iterator[Any]:
+        """The database's samples, then (float dtypes) its reference inputs and ours."""
+        standard = self.op.sample_inputs("cpu", kind, requires_grad=self.autograd)
+        if self.dtype in LIGHT:
+            yield from itertools.islice(standard, LIGHT_SAMPLES)
+            return
+        yield from standard
+        if self.op.reference_inputs_func is not None:
+            kept, big = more_samples.reference(self.op, self.entry, kind, self.autograd)
+            self.left_out = big
+            yield from kept
+        yield from more_samples.beyond(self.op, self.entry, kind, self.autograd)
 
     def sample(self, number: int, sample: Any) -> wire.Node:
         """Every check of one sample."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -32,6 +33,7 @@ class Worker:
 
     runtime: str
     keep: int
+    path: str = ""  # a further place to import the runtime from
     process: subprocess.Popen[str] | None = None
     log: list[str] = field(default_factory=list)
 
@@ -60,7 +62,7 @@ class Worker:
                        str(self.keep)]  # fmt: skip
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, cwd=REPOSITORY,
+                text=True, cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": self.path},
             )  # fmt: skip
             assert self.process.stderr
             threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()

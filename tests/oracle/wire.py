@@ -111,8 +111,8 @@ def encode_plain(rt: ModuleType, value: Any) -> Node:
         return {"k": "layout", "v": str(value).rsplit(".", 1)[-1]}
     if isinstance(value, rt.memory_format):
         return {"k": "memory_format", "v": str(value).rsplit(".", 1)[-1]}
-    if value is Ellipsis:
-        return {"k": "ellipsis"}
+    if value is Ellipsis or value is NotImplemented:
+        return {"k": "ellipsis" if value is Ellipsis else "notimplemented"}
     if isinstance(value, slice):
         parts = [encode_plain(rt, part) for part in (value.start, value.stop, value.step)]
         return {"k": "slice", "v": parts}
@@ -130,8 +130,8 @@ def decode_plain(rt: ModuleType, node: dict[str, Any]) -> Any:
         return getattr(rt, value)
     if kind == "device":
         return rt.device(value)
-    if kind == "ellipsis":
-        return Ellipsis
+    if kind in ("ellipsis", "notimplemented"):
+        return Ellipsis if kind == "ellipsis" else NotImplemented
     if kind == "slice":
         return slice(*[decode_plain(rt, p) if isinstance(p, dict) else p for p in value])
     if kind == "type":
