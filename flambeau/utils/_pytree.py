@@ -188,7 +188,7 @@ def _dict_flatten(d: dict[Any, Any]) -> tuple[list[Any], Context]:
 
 
 def _dict_unflatten(values: Any, context: Context) -> dict[Any, Any]:
-    return dict(zip(context, values))
+    return dict(zip(context, values, strict=False))
 
 
 def _dict_flatten_with_keys(d: dict[Any, Any]) -> tuple[list[tuple[KeyEntry, Any]], Context]:

@@ -174,16 +174,20 @@ def _register_builtin(cls: Any, flatten: FlattenFn, unflatten: UnflattenFn) -> N
 
 def _defaultdict_unflatten(values: Iterable[Any], context: Context) -> Any:
     factory, keys = context
-    return defaultdict(factory, zip(keys, values))
+    return defaultdict(factory, zip(keys, values, strict=False))
 
 
 _register_builtin(list, lambda t: (t, None), lambda c, _: list(c))
 _register_builtin(tuple, lambda t: (list(t), None), lambda c, _: tuple(c))
 _register_builtin(namedtuple, lambda t: (list(t), type(t)), lambda c, cls: cls(*c))
 _register_builtin(deque, lambda t: (list(t), t.maxlen), lambda c, size: deque(c, maxlen=size))
-_register_builtin(dict, lambda t: (list(t.values()), list(t)), lambda c, keys: dict(zip(keys, c)))
 _register_builtin(
-    OrderedDict, lambda t: (list(t.values()), list(t)), lambda c, keys: OrderedDict(zip(keys, c))
+    dict, lambda t: (list(t.values()), list(t)), lambda c, keys: dict(zip(keys, c, strict=False))
+)
+_register_builtin(
+    OrderedDict,
+    lambda t: (list(t.values()), list(t)),
+    lambda c, keys: OrderedDict(zip(keys, c, strict=False)),
 )
 _register_builtin(
     defaultdict,
@@ -467,7 +471,7 @@ def _flatten_up_to(spec: TreeSpec, tree: PyTree, out: list[PyTree]) -> None:
                 f"Node context mismatch for node type {spec.type!r}; "
                 f"expected {spec._context!r}, but got {context!r}."
             )
-    for child_spec, child in zip(spec._children, children):
+    for child_spec, child in zip(spec._children, children, strict=False):
         _flatten_up_to(child_spec, child, out)
 
 
@@ -553,7 +557,7 @@ def tree_map(
     if not rests:
         return spec.unflatten([func(leaf) for leaf in leaves])
     columns = [leaves, *[spec.flatten_up_to(rest) for rest in rests]]
-    return spec.unflatten([func(*row) for row in zip(*columns)])
+    return spec.unflatten([func(*row) for row in zip(*columns, strict=False)])
 
 
 def tree_map_(
@@ -561,7 +565,7 @@ def tree_map_(
 ) -> PyTree:
     """Call ``func(leaf, *rest)`` for each leaf, drop the results, return `tree` itself."""
     leaves, spec = tree_flatten(tree, is_leaf)
-    for row in zip(leaves, *[spec.flatten_up_to(rest) for rest in rests]):
+    for row in zip(leaves, *[spec.flatten_up_to(rest) for rest in rests], strict=False):
         func(*row)
     return tree
 
@@ -652,7 +656,7 @@ def broadcast_to_and_flatten(
     if len(children) != treespec.num_children or context != treespec.context:
         return None
     out: list[Any] = []
-    for child, child_spec in zip(children, treespec._children):
+    for child, child_spec in zip(children, treespec._children, strict=False):
         flat = broadcast_to_and_flatten(child, child_spec, is_leaf)
         if flat is None:
             return None

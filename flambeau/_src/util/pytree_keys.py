@@ -175,8 +175,10 @@ def tree_map_with_path(
     """`tree` with ``func(path, leaf, *rest)`` in place of each leaf."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
     columns: list[Iterable[Any]] = [spec.flatten_up_to(rest) for rest in rests]
-    rows = zip(*columns) if columns else ((),) * len(pairs)
-    return spec.unflatten([func(path, leaf, *row) for (path, leaf), row in zip(pairs, rows)])
+    rows = zip(*columns, strict=False) if columns else ((),) * len(pairs)
+    return spec.unflatten(
+        [func(path, leaf, *row) for (path, leaf), row in zip(pairs, rows, strict=False)]
+    )
 
 
 def _with_keys(cls: Any, keys_of: Callable[[Any], list[KeyEntry]]) -> None:
@@ -184,7 +186,7 @@ def _with_keys(cls: Any, keys_of: Callable[[Any], list[KeyEntry]]) -> None:
 
     def flatten_with_keys(tree: Any) -> tuple[list[tuple[KeyEntry, Any]], Any]:
         children, context = flatten(tree)
-        return list(zip(keys_of(tree), children)), context
+        return list(zip(keys_of(tree), children, strict=False)), context
 
     old = SUPPORTED_NODES[cls]
     SUPPORTED_NODES[cls] = NodeDef(old.type, old.flatten_fn, old.unflatten_fn, flatten_with_keys)

@@ -182,7 +182,7 @@ def register_dataclass(
 
     def unflatten(values: Any, context: Any) -> Any:
         present, absent = context
-        return cls(**dict(zip(present, values)), **dict.fromkeys(absent))
+        return cls(**dict(zip(present, values, strict=False)), **dict.fromkeys(absent))
 
     enter(NodeDef(cls, flatten, unflatten, flatten_with_keys), serialized_type_name, None, None)
 
