@@ -295,7 +295,7 @@ static void fill_bernoulli_each(Stream *s, char *out, int64_t n, const Job *job)
     }
 FROM_UNIT(fill_exponential, -1.0 / a * log1p(-v[i]))
 FROM_UNIT(fill_geometric, ceil(log(v[i]) / log1p(-a)))
-FROM_UNIT(fill_cauchy, a + b * tan(PI * (v[i] - 0.5)))
+FROM_UNIT(fill_cauchy, fma(b, tan(PI * (v[i] - 0.5)), a))
 
 static void fill_log_normal(Stream *s, char *out, int64_t n, const Job *job) {
     double v[CHUNK];
@@ -306,19 +306,43 @@ static void fill_log_normal(Stream *s, char *out, int64_t n, const Job *job) {
 }
 
 /* ---- permutations (Fisher and Yates) and choices ---- */
-#define SHUFFLE(type)                                          \
-    {                                                          \
-        type *o = (type *)out, t;                              \
-        for (int64_t i = 0; i < k; i++) {                      \
-            t = o[done + i];                                   \
-            o[done + i] = o[done + i + at[i]];                 \
-            o[done + i + at[i]] = t;                           \
-        }                                                      \
+#define SHUFFLE(type)                                                              \
+    {                                                                              \
+        type *o = (type *)out + done, t;                                           \
+        for (int64_t i = 0; i < k; i++) t = o[i], o[i] = o[i + at[i]], o[i + at[i]] = t; \
     } break
-static void fill_permutation(Stream *s, char *out, int64_t n, const Job *job) {
+#define INSIDE_OUT(type)                                                           \
+    {                                                                              \
+        type *o = (type *)out;                                                     \
+        for (int64_t i = 0; i < k; i++)                                            \
+            o[done + i] = o[at[i]], o[at[i]] = (type)(done + i);                   \
+    } break
+/* From about 2^27.7 elements on, where a 32-bit draw would favour some places by 5 %: two words a
+   draw, and each number is put into the part that is already shuffled. */
+static void fill_large_permutation(Stream *s, char *out, int64_t n, const Job *job) {
     uint32_t w[2 * CHUNK];
     int64_t at[CHUNK];
-    int size = item_size[job->dtype], wide = n >= UINT32_MAX / 20;   /* keeps the bias below 5 % */
+    for (int64_t done = 0, k; done < n; done += k) {
+        k = n - done < CHUNK ? n - done : CHUNK;
+        draw_words(s, w, 2 * k);
+        for (int64_t i = 0; i < k; i++)
+            at[i] = (int64_t)(((uint64_t)w[2 * i] << 32 | w[2 * i + 1]) % (uint64_t)(done + i + 1));
+        switch (job->dtype) {
+        case I32: case U32: INSIDE_OUT(int32_t);
+        case F32: INSIDE_OUT(float);
+        case F64: INSIDE_OUT(double);
+        default: INSIDE_OUT(int64_t);
+        }
+    }
+}
+static void fill_permutation(Stream *s, char *out, int64_t n, const Job *job) {
+    uint32_t w[CHUNK];
+    int64_t at[CHUNK];
+    int size = item_size[job->dtype];
+    if (n >= UINT32_MAX / 20 && size >= 4) {
+        fill_large_permutation(s, out, n, job);
+        return;
+    }
     for (int64_t done = 0, k; done < n; done += k) {
         k = n - done < CHUNK ? n - done : CHUNK;
         for (int64_t i = 0; i < k; i++) at[i] = done + i;
@@ -326,12 +350,8 @@ static void fill_permutation(Stream *s, char *out, int64_t n, const Job *job) {
     }
     for (int64_t done = 0, k; done < n - 1; done += k) {
         k = n - 1 - done < CHUNK ? n - 1 - done : CHUNK;
-        draw_words(s, w, wide ? 2 * k : k);
-        for (int64_t i = 0; i < k; i++) {
-            uint64_t left = (uint64_t)(n - done - i);
-            at[i] = wide ? (int64_t)(((uint64_t)w[2 * i] << 32 | w[2 * i + 1]) % left)
-                         : (int64_t)(w[i] % (uint32_t)left);
-        }
+        draw_words(s, w, k);
+        for (int64_t i = 0; i < k; i++) at[i] = w[i] % (uint32_t)(n - done - i);
         switch (size) {
         case 1: SHUFFLE(uint8_t);
         case 2: SHUFFLE(uint16_t);
