@@ -1,0 +1,205 @@
+"""Single-precision functions on vectors, as C: the one definition that every kernel uses.
+
+Method: reduce the argument, evaluate a minimax polynomial with fused multiply-adds, scale back.
+The coefficients were fitted for these kernels (weighted minimax of the relative error, each then
+rounded to float and the rest refitted); the error of each fit is given in powers of two. NaN,
+infinities, signed zeros and subnormals come out as IEEE 754 and C's Annex F say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .fragments import Text
+
+__all__ = ["MATH32"]
+
+
+def _poly(x: str, coefficients: list[str]) -> str:
+    """Horner's form, lowest coefficient first."""
+    out = f"$(dup)({coefficients[-1]}f)"
+    for c in reversed(coefficients[:-1]):
+        out = f"$(fma)({out}, {x}, $(dup)({c}f))"
+    return out
+
+
+# e^r = 1 + r + r^2 Q(r), |r| <= ln(2)/2, 2^-28.2
+_EXP = ["0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558aep-5", "0x1.123982p-7", "0x1.6a4f28p-10"]
+# the same relative to e^r - 1, 2^-31.1
+_EXPM1 = [
+    "0x1p-1", "0x1.555554p-3", "0x1.5554f8p-5", "0x1.1112dap-7", "0x1.6d3a3ep-10",
+    "0x1.9e6eccp-13",
+]  # fmt: skip
+# 2^r = 1 + r Q(r), |r| <= 1/2, 2^-28.3
+_EXP2 = [
+    "0x1.62e430p-1", "0x1.ebfbdcp-3", "0x1.c6af7ap-5", "0x1.3b2dd2p-7", "0x1.5f0948p-10",
+    "0x1.417a70p-13",
+]  # fmt: skip
+# log(1+f) = f - f^2/2 + f^3 P(f), -1/4 <= f <= 1/2, 2^-30.0
+_LOG = [
+    "0x1.55555ap-2", "-0x1.00006ep-2", "0x1.999764p-3", "-0x1.5519d2p-3", "0x1.24638ep-3",
+    "-0x1.04ad98p-3", "0x1.df1c3ap-4", "-0x1.74ff7ap-4", "0x1.340d2ap-5",
+]  # fmt: skip
+# sin(r) = r + r s S(s), cos(r) = 1 - s/2 + s^2 C(s), s = r^2, |r| <= pi/4, 2^-27.9 and 2^-33.0
+_SIN = ["-0x1.555546p-3", "0x1.110774p-7", "-0x1.9951fap-13"]
+_COS = ["0x1.55554ap-5", "-0x1.6c0c28p-10", "0x1.99e816p-16"]
+# tanh(x) = x + x s T(s), |x| <= 0.625, 2^-27.7
+_TANH = [
+    "-0x1.555532p-2", "0x1.1106fcp-3", "-0x1.b83738p-5", "0x1.5207b8p-6", "-0x1.75619ap-8",
+]  # fmt: skip
+# erf(x) = x + x E(s), |x| <= 0.93, 2^-30.1
+_ERF_SMALL = [
+    "0x1.06eba8p-3", "-0x1.812740p-2", "0x1.ce2d64p-4", "-0x1.b8011ap-6", "0x1.544a1ap-8",
+    "-0x1.a60a2ep-11", "0x1.4f6760p-14",
+]  # fmt: skip
+# erfc(t) = exp(-t E(t)), 0.92 <= t <= 3.95, 2^-30.3 of erf(t)
+_ERF_LARGE = [
+    "0x1.20ef1cp+0", "0x1.45328ap-1", "0x1.b3259cp-4", "-0x1.8551d2p-6", "0x1.dd6e38p-9",
+    "-0x1.527e5ep-12", "0x1.78e138p-17",
+]  # fmt: skip
+
+# x = n ln2 + r; the magic constant 1.5 * 2^23 rounds to the nearest integer
+_REDUCE = """
+    $F n = $(fma)(x, $(dup)(0x1.715476p+0f), $(dup)(0x1.8p+23f)) - 0x1.8p+23f;
+    $F r = $(fma)(n, $(dup)(-0x1.62e400p-1f), x);
+    r = $(fma)(n, $(dup)(-0x1.7f7d1cp-20f), r);"""
+
+TEMPLATES: dict[str, str] = {
+    "exp": f"""static inline $F exp_$F($F x) {{
+    x = $(sel)(x > 90.f, $(dup)(90.f), x);
+    x = $(sel)(x < -105.f, $(dup)(-105.f), x);{_REDUCE}
+    $F q = {_poly("r", _EXP)};
+    return $(ldexp)($(fma)(r * r, q, r) + 1.f, n);
+}}""",
+    "exp2": f"""static inline $F exp2_$F($F x) {{
+    x = $(sel)(x > 130.f, $(dup)(130.f), x);
+    x = $(sel)(x < -152.f, $(dup)(-152.f), x);
+    $F n = (x + 0x1.8p+23f) - 0x1.8p+23f, r = x - n;
+    $F q = {_poly("r", _EXP2)};
+    return $(ldexp)($(fma)(r, q, $(dup)(1.f)), n);
+}}""",
+    # 2^n (1 + p) - 1, as s p + (s - 1) with s half of 2^n so that it does not overflow early
+    "expm1": f"""static inline $F expm1_$F($F v) {{
+    $F x = $(sel)(v > 89.f, $(dup)(89.f), v);
+    x = $(sel)(x < -30.f, $(dup)(-30.f), x);{_REDUCE}
+    $F q = {_poly("r", _EXPM1)};
+    $F p = $(fma)(r * r, q, r);
+    $F s = $(ldexp)($(dup)(0.5f), n);
+    $F y = $(fma)(s, p, s - 0.5f);
+    y = y + y;
+    return $(sel)(n == 0.f, $(copysign)(p, v), y);
+}}""",
+    # m in [3/4, 3/2) with x = 2^e m; log(m) by polynomial in m - 1, e ln2 in two parts
+    "log": f"""static inline $F log_$F($F x) {{
+    $I tiny = x < 0x1p-126f;
+    $F a = $(sel)(tiny, x * 0x1p+24f, x);
+    $I e = (($I)a - 0x3f400000) & ($I)$(dup)(-__builtin_inff());
+    $F f = ($F)(($I)a - e) - 1.f;
+    $F n = __builtin_convertvector(e >> 23, $F) - ($F)(tiny & ($I)$(dup)(24.f));
+    $F q = {_poly("f", _LOG)};
+    $F f2 = f * f;
+    $F y = $(fma)(f2, $(fma)(f, q, $(dup)(-0.5f)), n * 0x1.7f7d1cp-20f);
+    y = $(fma)(n, $(dup)(0x1.62e400p-1f), f + y);
+    y = $(sel)((x < 0.f) | (x != x), $(dup)(__builtin_nanf("")), y);
+    y = $(sel)(x == 0.f, $(dup)(-__builtin_inff()), y);
+    return $(sel)(x == __builtin_inff(), x, y);
+}}""",
+    "log2": """static inline $F log2_$F($F x) { return $(log_scaled)(x,
+    $(dup)(0x1.715476p+0f), $(dup)(0x1.4ae0cp-26f), $(dup)(1.f), $(dup)(0.f)); }""",
+    "log10": """static inline $F log10_$F($F x) { return $(log_scaled)(x,
+    $(dup)(0x1.bcb7b2p-2f), $(dup)(-0x1.5b235ep-27f), $(dup)(0x1.3440p-2f),
+    $(dup)(0x1.3509f8p-18f)); }""",
+    # log(m) as an unevaluated sum hi + lo, times (a + b), plus e (c + d)
+    "log_scaled": f"""static inline $F log_scaled_$F($F x, $F a, $F b, $F c, $F d) {{
+    $I tiny = x < 0x1p-126f;
+    $F v = $(sel)(tiny, x * 0x1p+24f, x);
+    $I e = (($I)v - 0x3f400000) & ($I)$(dup)(-__builtin_inff());
+    $F f = ($F)(($I)v - e) - 1.f;
+    $F n = __builtin_convertvector(e >> 23, $F) - ($F)(tiny & ($I)$(dup)(24.f));
+    $F q = {_poly("f", _LOG)};
+    $F f2 = f * f, t = $(fma)(f, q, $(dup)(-0.5f)) * f2;
+    $F hi = f + t, lo = (f - hi) + t;
+    $F w = hi * a, wl = $(fma)(hi, a, -w);
+    wl = $(fma)(hi, b, $(fma)(lo, a, wl));
+    wl = $(fma)(n, d, wl);
+    $F s = n * c, y = s + w;
+    y = y + (((s - y) + w) + wl);
+    y = $(sel)((x < 0.f) | (x != x), $(dup)(__builtin_nanf("")), y);
+    y = $(sel)(x == 0.f, $(dup)(-__builtin_inff()), y);
+    return $(sel)(x == __builtin_inff(), x, y);
+}}""",
+    # 1 + x = 2^e m: m - 1 = 2^-e x + (2^-e - 1) is exact enough without forming 1 + x
+    "log1p": f"""static inline $F log1p_$F($F x) {{
+    $I e = (($I)(x + 1.f) - 0x3f400000) & ($I)$(dup)(-__builtin_inff());
+    $F s = ($F)(($I)$(dup)(4.f) - e);
+    $F f = ($F)(($I)x - e);
+    f = $(sel)(e == 0, x, f) + $(fma)(s, $(dup)(0.25f), $(dup)(-1.f));
+    $F n = __builtin_convertvector(e >> 23, $F);
+    $F q = {_poly("f", _LOG)};
+    $F y = $(fma)(f * f, $(fma)(f, q, $(dup)(-0.5f)), n * 0x1.7f7d1cp-20f);
+    y = $(fma)(n, $(dup)(0x1.62e400p-1f), f + y);
+    y = $(sel)((x < -1.f) | (x != x), $(dup)(__builtin_nanf("")), y);
+    y = $(sel)(x == -1.f, $(dup)(-__builtin_inff()), y);
+    return $(sel)((x == 0.f) | (x == __builtin_inff()), x, y);
+}}""",
+    "tanh": f"""static inline $F tanh_$F($F x) {{
+    $F a = $(fabs)(x), s = x * x;
+    $F small = $(fma)(x * s, {_poly("s", _TANH)}, x);
+    $F large = 1.f - 2.f / ($(exp)(a + a) + 1.f);
+    return $(sel)(a < 0.625f, small, $(copysign)(large, x));
+}}""",
+    "erf": f"""static inline $F erf_$F($F x) {{
+    $F a = $(fabs)(x), s = x * x;
+    $F small = $(fma)(x, {_poly("s", _ERF_SMALL)}, x);
+    $F t = $(sel)(a > 3.95f, $(dup)(3.95f), a);
+    $F q = {_poly("t", _ERF_LARGE)};
+    $F large = 1.f - $(exp)(-(t * q));
+    return $(sel)(a < 0.925f, small, $(copysign)(large, x));
+}}""",
+    # x = n pi/2 + r by three parts of pi/2; beyond 2^16 the library's exact reduction
+    "sincos_reduce": """static inline $F sincos_reduce_$F($F x, $I *quadrant) {
+    $F n = $(fma)(x, $(dup)(0x1.45f306p-1f), $(dup)(0x1.8p+23f));
+    *quadrant = ($I)n;
+    n = n - 0x1.8p+23f;
+    $F r = $(fma)(n, $(dup)(-0x1.921fb6p+0f), x);
+    r = $(fma)(n, $(dup)(0x1.777a5cp-25f), r);
+    return $(fma)(n, $(dup)(0x1.ee59dap-50f), r);
+}""",
+    "sin_poly": f"""static inline $F sin_poly_$F($F r, $I quadrant) {{
+    $F s = r * r;
+    $F sn = $(fma)(r * s, {_poly("s", _SIN)}, r);
+    $F cs = $(fma)(s * s, {_poly("s", _COS)}, $(fma)(s, $(dup)(-0.5f), $(dup)(1.f)));
+    $F y = $(sel)((quadrant & 1) == 0, sn, cs);
+    return ($F)(($I)y ^ ((quadrant & 2) << 30));
+}}""",
+    "sin": """static inline $F sin_$F($F x) {
+    $I k;
+    $F r = $(sincos_reduce)(x, &k), y = $(sin_poly)(r, k);
+    y = $(sel)(x == 0.f, x, y);
+    $I far = ~($(fabs)(x) < 65536.f);
+    if (__builtin_expect($(any_lane)(far), 0))
+        for (int i = 0; i < $W; i++) if (far[i]) y[i] = sinf(x[i]);
+    return y;
+}""",
+    "cos": """static inline $F cos_$F($F x) {
+    $I k;
+    $F r = $(sincos_reduce)(x, &k), y = $(sin_poly)(r, k + 1);
+    $I far = ~($(fabs)(x) < 65536.f);
+    if (__builtin_expect($(any_lane)(far), 0))
+        for (int i = 0; i < $W; i++) if (far[i]) y[i] = cosf(x[i]);
+    return y;
+}""",
+}
+
+
+def _template(name: str) -> Callable[[Text, str], str]:
+    def piece(text: Text, vector: str) -> str:
+        for libm in ("sinf", "cosf"):
+            if f"{libm}(" in TEMPLATES[name]:
+                text.prototype(libm, f"float {libm}(float);")
+        return text.fill(TEMPLATES[name], vector)
+
+    return piece
+
+
+MATH32: dict[str, Callable[[Text, str], str]] = {name: _template(name) for name in TEMPLATES}

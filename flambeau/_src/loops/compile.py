@@ -1,0 +1,88 @@
+"""From a request to the address of a kernel: the pack, the cache on disk, or the compiler now."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from flambeau._src.codegen.cpp import print_kernels
+from flambeau._src.codegen.staging import support_text
+from flambeau._src.codegen.target import GENERIC, V3, V4, Target
+from flambeau._src.ir.kernel import Kernel
+from flambeau._src.runtime.toolchain import Toolchain, cpu_features, host_isa
+
+from .lower import lower
+from .request import KernelRequest
+from .schedule import schedule
+
+__all__ = ["KernelLoader", "host_target", "kernel_address", "kernel_of", "kernel_text", "loader"]
+
+
+def host_target() -> Target:
+    """The target of code for this processor."""
+    return {"avx512": V4, "avx2": V3}.get(host_isa(cpu_features()), GENERIC)
+
+
+def kernel_of(request: KernelRequest) -> Kernel:
+    """The request's kernel IR."""
+    return lower(
+        request.expr, request.kind, request.in_dtypes, request.out_dtypes, request.n_params,
+        request.param_kinds, request.compute_dtype,
+    )  # fmt: skip
+
+
+def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
+    """The C of several requests as one translation unit (needs the support library)."""
+    kernels = [(r.symbol, kernel_of(r)) for r in requests]
+    return print_kernels([(s, k, schedule(k)) for s, k in kernels], target)
+
+
+class KernelLoader:
+    """Finds kernels by request and remembers their addresses. Safe to use from threads."""
+
+    def __init__(self, toolchain: Toolchain | None = None) -> None:
+        self.toolchain = toolchain or Toolchain()
+        self.target = host_target()
+        self._known: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._support = False
+
+    def address(self, request: KernelRequest) -> int:
+        """The address of the request's kernel, a function of the loop ABI.
+
+        Raises:
+            ToolchainMissing: it is not in the pack, and there is no C compiler.
+            TypeError: the expression is not defined for these dtypes.
+        """
+        symbol = request.symbol
+        found = self._known.get(symbol)
+        if found is None:
+            found = self._known[symbol] = self._find(request, symbol)
+        return found
+
+    def _find(self, request: KernelRequest, symbol: str) -> int:
+        return self.load(kernel_text([request], self.target), [symbol])[symbol]
+
+    def load(self, text: str, symbols: Sequence[str]) -> dict[str, int]:
+        """Compiles and loads a text of kernels for this processor: symbol to address."""
+        with self._lock:
+            if not self._support:
+                path = self.toolchain.build(support_text(self.target))
+                self.toolchain.open(path, for_others=True)
+                self._support = True
+        return self.toolchain.load(text, symbols)
+
+
+_LOADER: list[KernelLoader] = []
+
+
+def loader() -> KernelLoader:
+    """The process's loader."""
+    if not _LOADER:
+        _LOADER.append(KernelLoader())
+    return _LOADER[0]
+
+
+def kernel_address(request: KernelRequest) -> int:
+    """The address of ``request``'s kernel: from the pack, the disk cache, or compiled now."""
+    return loader().address(request)

@@ -1,0 +1,196 @@
+"""The C compiler: text in, address of a loaded function out, with a cache on disk.
+
+The cache key is the text, the flags, the compiler's identity and the processor's features, so a
+cache folder may be shared by machines and survives upgrades. Entries are written to a temporary
+name and renamed: concurrent processes at worst compile the same text twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flambeau._src.util.config import config
+
+__all__ = ["CompileError", "Library", "Settings", "Toolchain", "ToolchainMissing", "cpu_features", "host_isa"]
+
+# Contraction is off so that a kernel gives the same bits alone and fused; the rest only says that
+# nobody reads errno or the exception flags and that integers wrap.
+FLAGS = (
+    "-std=gnu11", "-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math", "-fwrapv", "-fno-strict-aliasing", "-fno-asynchronous-unwind-tables",
+    "-fno-stack-protector",
+)  # fmt: skip
+
+
+class ToolchainMissing(RuntimeError):
+    """There is no C compiler."""
+
+
+class CompileError(RuntimeError):
+    """The compiler refused the text: a defect of the code generator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``command``: the compiler's command line, () to look for cc, gcc, clang on PATH; ``flags``:
+    added to ours; ``cache_dir``: the root of caches; ``cache``: whether it outlives the process.
+    """
+
+    command: tuple[str, ...] = config.cc
+    flags: tuple[str, ...] = config.cflags
+    cache_dir: str = config.cache_dir
+    cache: bool = config.cache
+
+
+def cpu_features() -> frozenset[str]:
+    """The features of the first processor as the kernel names them; empty where not known."""
+    try:
+        with open("/proc/cpuinfo", "rb") as f:
+            head = f.read(8192).decode("ascii", "replace")
+    except OSError:
+        return frozenset()
+    for line in head.splitlines():
+        if line.startswith(("flags", "Features")):
+            return frozenset(line.split(":", 1)[1].split())
+    return frozenset()
+
+
+def host_isa(features: frozenset[str]) -> str:
+    """The widest vector instruction set that ``features`` allow: see ``codegen/target.py``."""
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
+        return "avx512"
+    return "avx2" if {"avx2", "fma", "f16c"} <= features else "generic"
+
+
+@dataclass(slots=True)
+class Library:
+    """A loaded shared library; ``address`` looks a symbol up."""
+
+    path: str
+    handle: ctypes.CDLL
+
+    def address(self, symbol: str) -> int:
+        """The address of ``symbol``; raises AttributeError when it is not there."""
+        return ctypes.cast(getattr(self.handle, symbol), ctypes.c_void_p).value or 0
+
+
+@dataclass(slots=True)
+class Toolchain:
+    """One compiler and one cache folder."""
+
+    settings: Settings = Settings()
+    _compiler: str | None = None
+    _identity: str | None = None
+    _scratch: tempfile.TemporaryDirectory[str] | None = None
+    _loaded: dict[str, Library] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def compiler(self) -> str:
+        """The compiler's path.
+
+        Raises:
+            ToolchainMissing: none was found; the message says what to do.
+        """
+        if self._compiler is None:
+            names = self.settings.command[:1] or ("cc", "gcc", "clang")
+            found = next((p for p in map(shutil.which, names) if p), None)
+            if found is None:
+                raise ToolchainMissing(
+                    f"no C compiler: looked for {', '.join(names)} on PATH. Install gcc or clang"
+                    " (Debian and Ubuntu: apt install gcc), or set FLAMBEAU_CC to one."
+                )
+            self._compiler = found
+        return self._compiler
+
+    def available(self) -> bool:
+        """Whether there is a compiler."""
+        try:
+            self.compiler()
+        except ToolchainMissing:
+            return False
+        return True
+
+    def identity(self) -> str:
+        """What the cache key says of the compiler and the processor, without running either."""
+        if self._identity is None:
+            real = os.path.realpath(self.compiler())
+            stat = os.stat(real)
+            features = " ".join(sorted(cpu_features()))
+            extra = " ".join((*FLAGS, *self.settings.command[1:], *self.settings.flags))
+            machine = platform.machine()
+            self._identity = f"{real} {stat.st_size} {stat.st_mtime_ns} {machine} {extra} {features}"
+        return self._identity
+
+    def cache_dir(self) -> Path:
+        """The folder of compiled kernels, made when missing."""
+        if not self.settings.cache:
+            if self._scratch is None:
+                self._scratch = tempfile.TemporaryDirectory(prefix="flambeau-")
+            return Path(self._scratch.name)
+        path = Path(self.settings.cache_dir) / "kernels"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def build(self, text: str, flags: Sequence[str] = (), libs: Sequence[str] = ("-lm",)) -> Path:
+        """The shared library of ``text``: from the cache, else compiled into it."""
+        key = hashlib.sha256(
+            "\0".join((text, *flags, "|", *libs, self.identity())).encode()
+        ).hexdigest()[:32]
+        path = self.cache_dir() / f"{key}.so"
+        if not path.exists():
+            self.compile(text, path, flags, libs)
+        return path
+
+    def compile(
+        self, text: str, path: Path, flags: Sequence[str] = (), libs: Sequence[str] = ("-lm",)
+    ) -> None:
+        """Compiles ``text`` to ``path``, which appears complete or not at all.
+
+        Raises:
+            CompileError: with the compiler's message; the text is left beside ``path``.
+        """
+        handle, temporary = tempfile.mkstemp(".tmp", path.stem, path.parent)
+        os.close(handle)
+        command = [self.compiler(), *self.settings.command[1:], *FLAGS, *self.settings.flags]
+        command += [*(flags or ("-march=native",)), "-x", "c", "-"]
+        command += ["-o", temporary, *libs]
+        try:
+            done = subprocess.run(command, input=text.encode(), capture_output=True)
+            if done.returncode:
+                source = path.with_suffix(".c")
+                source.write_text(text)
+                message = done.stderr.decode("utf-8", "replace")[:2000]
+                raise CompileError(f"{' '.join(command)}\nfailed on {source}:\n{message}")
+            os.chmod(temporary, 0o755)
+            os.replace(temporary, path)
+        finally:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+
+    def open(self, path: Path, for_others: bool = False) -> Library:
+        """``path`` loaded; the same object each time.
+
+        ``for_others``: libraries loaded later find its symbols.
+        """
+        with self._lock:
+            found = self._loaded.get(str(path))
+            if found is None:
+                mode = ctypes.RTLD_GLOBAL if for_others else ctypes.RTLD_LOCAL
+                found = Library(str(path), ctypes.CDLL(str(path), mode=mode))
+                self._loaded[str(path)] = found
+            return found
+
+    def load(self, text: str, symbols: Sequence[str], flags: Sequence[str] = ()) -> dict[str, int]:
+        """Addresses of ``symbols`` in the compiled ``text``."""
+        library = self.open(self.build(text, flags))
+        return {s: library.address(s) for s in symbols}
