@@ -90,7 +90,7 @@ def forward(case: Case, fn: Callable[..., Any], *, wide: bool = False) -> Outcom
     inputs = case.load(grad=True, wide=wide)
     try:
         out = fn(*inputs.args, **inputs.kwargs)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return failure(error)
     written = case.mutations(inputs)
     outcome = {"out": case.encode(out, inputs)}
@@ -120,7 +120,7 @@ def gradients(
             args = [args[0].clone(), *args[1:]]
             rt.manual_seed(42)
         outs = _differentiable(case, fn(*args, **inputs.kwargs))
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return {"grad": failure(error)} if clone else {}
     if not outs:
         return {}
@@ -131,7 +131,7 @@ def gradients(
             for dot in dots:
                 dot.requires_grad_()
         first = rt.autograd.grad(outs, sources, dots, create_graph=second, allow_unused=True)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return {"grad": failure(error)}
     results = {"grad": {"out": case.encode(list(first), inputs)}}
     again = [g for g in first if g is not None and g.requires_grad]
@@ -140,7 +140,7 @@ def gradients(
     dots2 = [cotangent(rt, g, seed + 500 + i) for i, g in enumerate(again)]
     try:
         grads = rt.autograd.grad(again, [*sources, *dots], dots2, allow_unused=True)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return results | {"grad2": failure(error)}
     return results | {"grad2": {"out": case.encode(list(grads), inputs)}}
 
@@ -153,7 +153,7 @@ def inplace(case: Case, fn: Callable[..., Any]) -> Outcome:
     inputs = case.load(grad=False)
     try:
         out = fn(*inputs.args, **inputs.kwargs)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return failure(error)
     outcome = {"out": case.encode(out, inputs), "mut": case.mutations(inputs)}
     if case.rt.is_tensor(inputs.args[0]):
@@ -166,7 +166,7 @@ def out_forms(case: Case, fn: Callable[..., Any]) -> dict[str, Outcome]:
     inputs = case.load(grad=False)
     try:
         expected = fn(*inputs.args, **inputs.kwargs)
-    except Exception:  # noqa: BLE001 - any error is a result
+    except Exception:
         return {}
     single = case.rt.is_tensor(expected)
     wanted = [expected] if single else list(expected)
@@ -187,7 +187,7 @@ def _out_form(
             warnings.simplefilter("ignore")
             given = targets[0] if single else tuple(targets)
             result = fn(*inputs.args, **inputs.kwargs, out=given)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return failure(error)
     returned = [result] if rt.is_tensor(result) else list(result)
     same = len(returned) == len(targets) and all(
@@ -219,11 +219,11 @@ def call_error(case: Case, fn: Callable[..., Any]) -> Outcome:
     """Outcome of a call that ought to raise; `{"err": …, "bases": …}`."""
     try:
         inputs = case.reader.load(grad=True, owned=True)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return {"out": None, "why": f"inputs could not be built: {error}"}
     try:
         fn(*inputs.args, **inputs.kwargs)
-    except Exception as error:  # noqa: BLE001 - any error is a result
+    except Exception as error:
         return failure(error) | {"bases": [base.__name__ for base in type(error).__mro__]}
     return {"out": None, "why": "no error"}
 

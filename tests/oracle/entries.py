@@ -117,7 +117,8 @@ SPECIAL = (
     Entry("T", "view", "own:T"),
     Entry("mT", "view", "own:mT"),
 )
-EXTRA = """nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.conv_transpose3d
+EXTRA = """
+    nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.conv_transpose3d
     nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout
     nn.functional.feature_alpha_dropout|with_train nn.functional.feature_alpha_dropout|without_train
     var var|unbiased std std|unbiased narrow_copy transpose_copy permute_copy view_copy expand_copy

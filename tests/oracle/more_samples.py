@@ -31,8 +31,11 @@ LAYOUTS = {
     "offset": lambda x: torch.cat((x[:1], x))[1:],
 }
 SCALARS = (2, -3, 0.5, True, 2.0)
-LONG = ("sum mean var_mean var std argmax max|reduction_with_dim max|reduction_no_dim cumsum "
-        "softmax log_softmax sort topk nn.functional.layer_norm").split()  # fmt: skip
+LONG = (
+    "sum", "mean", "var_mean", "var", "std", "argmax", "max|reduction_with_dim",
+    "max|reduction_no_dim", "cumsum", "softmax", "log_softmax", "sort", "topk",
+    "nn.functional.layer_norm",
+)  # fmt: skip
 
 
 def beyond(op: Any, entry: Entry, dtype: torch.dtype, grad: bool) -> Iterator[Any]:
@@ -108,8 +111,10 @@ def binary_layouts(op: Any, entry: Entry, dtype: torch.dtype, grad: bool) -> Ite
             yield _pair(
                 op, entry, _leaf(lay_a(a), grad), _leaf(lay_b(b), grad and name != "rolled")
             )
-    shapes = [((2, 3, 4, 5), (1, 3, 1, 1)), ((3, 1, 1), (2, 3, 4, 5)), ((), (2, 3)), ((0,), ()),
-              ((2, 0, 3), (3,)), ((), ()), ((1,), ()), ((2, 3, 1), (1, 1, 4)), ((0,), (1,))]  # fmt: skip
+    shapes = [
+        ((2, 3, 4, 5), (1, 3, 1, 1)), ((3, 1, 1), (2, 3, 4, 5)), ((), (2, 3)), ((0,), ()),
+        ((2, 0, 3), (3,)), ((), ()), ((1,), ()), ((2, 3, 1), (1, 1, 4)), ((0,), (1,)),
+    ]  # fmt: skip
     for one, two in shapes:
         a, b = _make(op, one, dtype), _make(op, two, dtype)
         for lay in ("contiguous", "channels_last"):

@@ -31,8 +31,8 @@ DEFAULT_ROOT = HERE.parents[1] / "build" / "oracle"
 FULL = ("float32", "float64", "bfloat16")
 LIGHT = ("int64", "bool")
 LIGHT_SAMPLES = 12  # of an integer or bool entry: coverage of dtypes, not of shapes
-SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "programs.py",
-           "more_samples.py")  # fmt: skip
+SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "more_samples.py", "programs.py",
+           "programs_autograd.py", "programs_random.py", "programs_tensor.py")  # fmt: skip
 
 
 def folder(root: Path) -> Path:
@@ -220,7 +220,7 @@ def record_one(job: tuple[str, str, str]) -> tuple[str, float, str, list[str]]:
             recorder = Recorder(ENTRIES[label], dtype)
             document, pack = recorder.run(), recorder.pack
         wire.write_file(path, document, pack)
-    except Exception:  # noqa: BLE001 - any error is a result
+    except Exception:
         return name, time.perf_counter() - start, traceback.format_exc(), []
     return name, time.perf_counter() - start, "", document.get("dropped", [])
 

@@ -150,7 +150,7 @@ def totals(results: Results, extra: bool) -> dict[str, list[int]]:
             continue
         for result in dtypes.values():
             for check, (passed, total) in result["counts"].items():
-                both = sums.setdefault(check, [0, 0])
+                both = sums.setdefault("program" if label == "programs" else check, [0, 0])
                 both[0] += passed
                 both[1] += total
     return sums

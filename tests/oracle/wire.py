@@ -184,11 +184,13 @@ class InputWriter:
             raise Unencodable("a tensor with a lazy conjugate or negative bit")
         self.tensors.append(value)
         storage = value.untyped_storage()
-        for number, (seen, _) in enumerate(self.storages):
-            if storage.nbytes() and seen.data_ptr() == storage.data_ptr():
-                break
-        else:
-            number = len(self.storages)
+        same = (
+            i
+            for i, (seen, _) in enumerate(self.storages)
+            if storage.nbytes() and seen.data_ptr() == storage.data_ptr()
+        )
+        number = next(same, len(self.storages))
+        if number == len(self.storages):
             self.storages.append((storage, self.pack.add(_storage_bytes(self.rt, storage))))
         return {
             "k": "tensor", "s": number, "dt": dtype_name(value.dtype), "sz": list(value.shape),
