@@ -1,6 +1,6 @@
 # make demo    install into a fresh environment and train the two examples (about two minutes)
 # make test    build and run the tests; no PyTorch needed
-# make oracle  judge the operators by PyTorch 2.13's own samples (installs it, in its own environment)
+# make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
 # make bench   flambeau and PyTorch side by side
 # make build   the extension and the kernel pack, in place, for whoever works on them
 # make lint    style and types;  make format  rewrites the style;  make clean
@@ -33,7 +33,8 @@ try:
     import os, sysconfig
     import ensurepip, venv
 except ImportError as error:
-    sys.exit("%s: no %s. Debian and Ubuntu: apt install python3-venv" % (sys.executable, error.name))
+    sys.exit("%s: no %s. Debian and Ubuntu: apt install python3-venv"
+             % (sys.executable, error.name))
 if sys.version_info < (3, 11):
     sys.exit("%s is Python %d.%d; 3.11 or later is needed: make ... PYTHON=python3.11"
              % ((sys.executable,) + sys.version_info[:2]))
@@ -43,10 +44,21 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK
 
-# The requirements of the project and of one of its extras, as pip's arguments.
-requirements = $$($(PYTHON) -c 'import shlex, tomllib; \
-  p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  print(shlex.join([*$(2), *p["optional-dependencies"]["$(1)"]]))')
+# $(call install,ENVIRONMENT,EXTRA,PROJECT): make ENVIRONMENT and install what pyproject.toml lists
+# under EXTRA and, if PROJECT is not empty, what flambeau itself needs.
+define LIST
+import sys, tomllib
+project = tomllib.load(open("pyproject.toml", "rb"))["project"]
+print(*(project["dependencies"] if sys.argv[2:] else []), sep="\n")
+print(*project["optional-dependencies"][sys.argv[1]], sep="\n")
+endef
+export LIST
+
+define install
+$(PYTHON) -m venv $(1)
+$(1)/bin/python -c "$$LIST" $(2) $(3) > $(1)/requirements.txt
+$(1)/bin/pip install --quiet --disable-pip-version-check -r $(1)/requirements.txt
+endef
 
 .PHONY: all demo test oracle bench build lint format clean check-python
 all: test
@@ -56,21 +68,18 @@ check-python:
 	@$(PYTHON) -c "$$CHECK"
 	@command -v $${CC:-cc} >/dev/null || { echo "no C compiler: apt install gcc"; exit 1; }
 
-# Environments. A stamp file says that one is complete; it is made again when pyproject.toml changes.
+# Environments. A stamp file says that one is complete; a newer pyproject.toml renews it.
 $(TEST)/stamp: pyproject.toml | check-python
-	$(PYTHON) -m venv $(TEST)
-	eval $(TEST)/bin/pip install --quiet --disable-pip-version-check "$(call requirements,test,p["dependencies"])"
-	echo '$(CURDIR)' > "$$($(TEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/flambeau-source.pth"
+	$(call install,$(TEST),test,project)
+	echo '$(CURDIR)' > $(TEST)/lib/python$(VERSION)/site-packages/flambeau-source.pth
 	touch $@
 
 $(ORACLE)/stamp: pyproject.toml | check-python
-	$(PYTHON) -m venv $(ORACLE)
-	eval $(ORACLE)/bin/pip install --quiet --disable-pip-version-check "$(call requirements,oracle,[])"
+	$(call install,$(ORACLE),oracle,)
 	touch $@
 
 $(LINT)/stamp: pyproject.toml | check-python
-	$(PYTHON) -m venv $(LINT)
-	eval $(LINT)/bin/pip install --quiet --disable-pip-version-check "$(call requirements,dev,p["dependencies"])"
+	$(call install,$(LINT),dev,project)
 	touch $@
 
 # The demonstration uses what a user gets: a wheel, installed, no source tree on the path.
@@ -108,8 +117,9 @@ clean:
 	find flambeau -name '*.so' -delete
 
 oracle: build $(ORACLE)/stamp
-	@test -d tests/oracle || { echo "tests/oracle is missing"; exit 1; }
-	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --out build/oracle.json
+	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS)
 
 bench: build $(ORACLE)/stamp
-	$(TEST)/bin/python bench/eager.py --torch-python $(ORACLE)/bin/python --flambeau-python $(TEST)/bin/python
+	$(TEST)/bin/python bench/eager.py --torch-python $(ORACLE)/bin/python
+	$(TEST)/bin/python bench/memory.py --torch-python $(ORACLE)/bin/python
+	$(TEST)/bin/python bench/parity.py --torch-python $(ORACLE)/bin/python

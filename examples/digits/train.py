@@ -133,9 +133,7 @@ def main() -> None:
         state = model.state_dict()
         np.savez(opts.weights_out, **{name: value.cpu().numpy() for name, value in state.items()})
     order = torch.Generator().manual_seed(opts.seed)
-    loader = DataLoader(
-        train, opts.batch, shuffle=True, num_workers=opts.workers, generator=order
-    )
+    loader = DataLoader(train, opts.batch, shuffle=True, num_workers=opts.workers, generator=order)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=opts.lr, momentum=0.9, nesterov=True, weight_decay=5e-4

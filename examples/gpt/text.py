@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pydoc_data.topics import topics
 
 import torch
@@ -63,7 +64,7 @@ class WordPieces:
         pair_counts: Counter[Pair] = Counter()
         found_in: defaultdict[Pair, set[int]] = defaultdict(set)
         for number, (parts, count) in enumerate(words):
-            for pair in zip(parts, parts[1:], strict=False):
+            for pair in pairwise(parts):
                 pair_counts[pair] += count
                 found_in[pair].add(number)
         while len(self.pieces) < size and pair_counts:
@@ -75,10 +76,10 @@ class WordPieces:
             self.pieces.append("".join(best))
             for number in found_in.pop(best):
                 parts, count = words[number]
-                for pair in zip(parts, parts[1:], strict=False):
+                for pair in pairwise(parts):
                     pair_counts[pair] -= count
                 merge(parts, best)
-                for pair in zip(parts, parts[1:], strict=False):
+                for pair in pairwise(parts):
                     pair_counts[pair] += count
                     found_in[pair].add(number)
             del pair_counts[best]
@@ -95,7 +96,7 @@ class WordPieces:
     def _encode_word(self, word: str) -> list[int]:
         parts = list(word)
         while len(parts) > 1:
-            pairs = zip(parts, parts[1:], strict=False)
+            pairs = pairwise(parts)
             best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
             if best not in self._ranks:
                 break

@@ -1,0 +1,82 @@
+"""What `import flambeau` may cost: time, modules, and space on disk."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 0.15
+MODULES_BEYOND_NUMPY = 150
+INSTALLED_MB = 100
+OWN_MB = 20
+
+TIMED = """
+import time
+started = time.perf_counter()
+import flambeau
+print(time.perf_counter() - started)
+"""
+
+LOADED = """
+import json, sys
+import {module}
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints for `code`."""
+    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
+
+
+def loaded_by(module: str) -> set[str]:
+    return set(json.loads(run(LOADED.format(module=module))))
+
+
+def test_import_time() -> None:
+    # The fastest of several: other work on the machine only ever adds.
+    fastest = min(float(run(TIMED)) for _ in range(9))
+    assert fastest <= SECONDS, f"import flambeau takes {fastest:.3f} s"
+
+
+def test_module_count() -> None:
+    beyond = loaded_by("flambeau") - loaded_by("numpy")
+    assert len(beyond) <= MODULES_BEYOND_NUMPY, sorted(beyond)
+
+
+def test_no_torch_and_no_heavy_library_at_import() -> None:
+    heavy = {"torch", "numpy", "scipy", "sympy", "typing_extensions", "asyncio"}
+    assert not loaded_by("flambeau") & heavy
+
+
+def test_installed_size() -> None:
+    """The package as it lies here, without what other Python versions built, and NumPy."""
+    tag = f"cpython-{sys.version_info[0]}{sys.version_info[1]}"
+    own = sum(
+        path.stat().st_size
+        for path in (ROOT / "flambeau").rglob("*")
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and "csrc" not in path.parts
+        and ("cpython-" not in path.name or tag in path.name)
+    )
+    numpy = sum(
+        Path(file.locate()).stat().st_size
+        for file in importlib.metadata.files("numpy") or []
+        if Path(file.locate()).is_file()
+    )
+    assert own <= OWN_MB * 1e6, f"flambeau takes {own / 1e6:.1f} MB"
+    assert own + numpy <= INSTALLED_MB * 1e6, f"with NumPy {(own + numpy) / 1e6:.1f} MB"
