@@ -60,8 +60,11 @@ $(1)/bin/python -c "$$LIST" $(2) $(3) > $(1)/requirements.txt
 $(1)/bin/pip install --quiet --disable-pip-version-check -r $(1)/requirements.txt
 endef
 
-.PHONY: all demo test oracle bench build lint format clean check-python
+.PHONY: all help demo test oracle bench build lint format clean check-python
 all: test
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 check-python:
 	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON): make ... PYTHON=<interpreter>"; exit 1; }
