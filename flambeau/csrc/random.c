@@ -644,12 +644,7 @@ static PyObject *g_initial_seed(Generator *g, PyObject *unused) {
    unused 5016, second normal 5024, unused 5032, its presence 5040; the same for a float 5048, 5052. */
 enum { AT_LEFT = 8, AT_SEEDED = 12, AT_NEXT = 16, AT_WORDS = 24, AT_NORMAL = 5024, AT_HAS = 5040,
        AT_NORMAL_F = 5048, AT_HAS_F = 5052 };
-static PyObject *g_state_bytes(Generator *g, PyObject *unused) {
-    wait_idle(g);
-    PyObject *bytes = PyBytes_FromStringAndSize(NULL, STATE_BYTES);
-    if (!bytes) return NULL;
-    char *b = PyBytes_AS_STRING(bytes);
-    const Stream *s = &g->s;
+static void pack(const Stream *s, char *b) {
     int32_t one = 1, has = s->has_normal;
     uint64_t next = s->next;
     memset(b, 0, STATE_BYTES);
@@ -662,28 +657,22 @@ static PyObject *g_state_bytes(Generator *g, PyObject *unused) {
     memcpy(b + AT_HAS, &has, 4);
     if (s->has_normal_f) memcpy(b + AT_NORMAL_F, &s->normal_f, 4);
     b[AT_HAS_F] = (char)s->has_normal_f;
-    return bytes;
 }
-static PyObject *g_set_state_bytes(Generator *g, PyObject *state) {
-    Py_buffer view;
-    if (PyObject_GetBuffer(state, &view, PyBUF_SIMPLE) < 0) return NULL;
-    const char *b = view.buf;
+static PyObject *unpack(Generator *g, const char *b, int64_t length) {
     Stream s = {0};
     int32_t seeded, has;
     uint64_t next, word;
-    if (view.len != STATE_BYTES) {
-        PyErr_Format(PyExc_RuntimeError,
-                     "Expected a CPUGeneratorImplState of size %d but found the input RNG state size "
-                     "to be %zd", STATE_BYTES, view.len);
-        goto done;
-    }
+    if (length != STATE_BYTES)
+        return PyErr_Format(PyExc_RuntimeError,
+                            "Expected a CPUGeneratorImplState of size %d but found the input RNG "
+                            "state size to be %lld", STATE_BYTES, (long long)length);
     memcpy(&s.seed, b, 8);
     memcpy(&s.left, b + AT_LEFT, 4);
     memcpy(&seeded, b + AT_SEEDED, 4);
     memcpy(&next, b + AT_NEXT, 8);
     if (!seeded || s.left < 1 || s.left > WORDS || next > WORDS) {
         PyErr_SetString(PyExc_RuntimeError, "Invalid mt19937 state");
-        goto done;
+        return NULL;
     }
     s.next = (uint32_t)next;
     for (int j = 0; j < WORDS; j++) {
@@ -697,10 +686,33 @@ static PyObject *g_set_state_bytes(Generator *g, PyObject *state) {
     if (s.has_normal_f) memcpy(&s.normal_f, b + AT_NORMAL_F, 4);
     wait_idle(g);
     g->s = s;
-done:
-    PyBuffer_Release(&view);
-    if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;
+}
+static PyObject *g_state_bytes(Generator *g, PyObject *unused) {
+    wait_idle(g);
+    PyObject *bytes = PyBytes_FromStringAndSize(NULL, STATE_BYTES);
+    if (bytes) pack(&g->s, PyBytes_AS_STRING(bytes));
+    return bytes;
+}
+static PyObject *g_set_state_bytes(Generator *g, PyObject *state) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(state, &view, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *done = unpack(g, view.buf, view.len);
+    PyBuffer_Release(&view);
+    return done;
+}
+METHOD(g_state_to) {
+    char *out;
+    if (take("state_to", "p", args, count, &out) < 0) return NULL;
+    wait_idle(g);
+    pack(&g->s, out);
+    Py_RETURN_NONE;
+}
+METHOD(g_state_from) {
+    char *state;
+    int64_t length;
+    if (take("state_from", "pn", args, count, &state, &length) < 0) return NULL;
+    return unpack(g, state, length);
 }
 
 static PyObject *g_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -719,6 +731,8 @@ static PyMethodDef methods[] = {
      PyDoc_STR("state_bytes() -> bytes: the whole state, 5056 bytes.")},
     {"set_state_bytes", (PyCFunction)g_set_state_bytes, METH_O,
      PyDoc_STR("set_state_bytes(state): takes what state_bytes gave, or any buffer of its bytes.")},
+    FAST(state_to, "state_to(address): writes the 5056 bytes of the state there."),
+    FAST(state_from, "state_from(address, n): takes the state from n bytes there."),
     {"random64", (PyCFunction)g_random64, METH_NOARGS,
      PyDoc_STR("random64() -> int: two words, the first one high.")},
     FAST(words, "words(address, n): raw 32-bit words."),

@@ -1,0 +1,65 @@
+"""flambeau: PyTorch 2 written again, Python first.
+
+This file is the composition root: it builds the public namespace from the operator table, fills
+the slots that lower ranks call upward through, and loads heavy parts on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as _dtype
+from flambeau._src.core import tensor as _tensor
+from flambeau._src.core.size import Size
+from flambeau._src.ops import derive as _derive
+from flambeau._src.ops import registry as _registry  # noqa: F401
+from flambeau._src.interp import record as _record  # noqa: F401
+from flambeau._src.loops import eager as _eager  # noqa: F401
+from flambeau._src import public as _public
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__version__ = "2.13.0"
+
+Tensor = _native.Tensor
+device = _native.device
+dtype = _native.dtype
+UntypedStorage = _native.UntypedStorage
+
+globals().update(_dtype.DTYPES)
+globals().update(_dtype.ALIASES)
+
+_methods = _derive.tensor_methods()
+_tensor.attach(_methods)
+_tensor.attach(_public.tensor_methods())
+globals().update(_derive.public_functions())
+globals().update(_public.functions())
+_derive.install_operators({**_methods, **_public.operator_methods()})
+_public.fill_slots()
+
+# Submodules that load on first use.
+_LAZY = frozenset(_public.LAZY_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        module: ModuleType = importlib.import_module(f"flambeau.{name}")
+        globals()[name] = module
+        return module
+    lazy = _public.LAZY_NAMES.get(name)
+    if lazy is not None:
+        module_name, attribute = lazy
+        value = getattr(importlib.import_module(module_name), attribute)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_public.LAZY_NAMES})
+
+
+del annotations, TYPE_CHECKING

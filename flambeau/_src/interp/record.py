@@ -1,0 +1,242 @@
+"""The recording layer: a call whose arguments require gradients leaves a node behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import state
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import LAYERS, below, dispatch
+from flambeau._src.ops.op import Op
+from flambeau._src.ops.vjp import flat_tensors, saved_sets
+
+
+def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
+    """Run beneath, then record when something requires gradients."""
+    tensors = flat_tensors(op, args)
+    needs = tuple(t.requires_grad for t in tensors)
+    if op.variant == "out" or (op.variant == "functional" and op.schema.mutates and op.decl.vjp is None):
+        if any(needs) and op.variant == "out" and _refuse_out(op, args):
+            pass
+        return below(state.RECORD, op, args)
+    if op.variant == "inplace":
+        return _record_inplace(op, args, tensors, needs)
+    result = below(state.RECORD, op, args)
+    if any(needs):
+        outs = result if isinstance(result, (tuple, list)) else (result,)
+        attach(op, args, tensors, needs, tuple(outs))
+    return result
+
+
+def _refuse_out(op: Op, args: tuple[Any, ...]) -> bool:
+    raise RuntimeError(
+        f"{op.base.name}(): functions with out=... arguments don't support automatic "
+        "differentiation, but one of the arguments requires grad."
+    )
+
+
+def differentiable_outputs(op: Op, outs: tuple[Any, ...]) -> tuple[bool, ...]:
+    d = op.decl.differentiable
+    return tuple(
+        isinstance(o, Tensor)
+        and (o.dtype.is_floating_point or o.dtype.is_complex)
+        and (d if isinstance(d, bool) else i in d)
+        for i, o in enumerate(outs)
+    )
+
+
+def attach(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...], outs: tuple[Any, ...]) -> None:
+    """Make the node of a functional call and give it to the outputs."""
+    carries = differentiable_outputs(op, outs)
+    if not any(carries):
+        return
+    node = make_node(op, args, tensors, needs, outs)
+    for i, (o, c) in enumerate(zip(outs, carries, strict=True)):
+        if c:
+            o._set_history(node, i, True)
+
+
+def make_node(
+    op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...], outs: tuple[Any, ...],
+    clone_self: bool = False,
+) -> Any:  # fmt: skip
+    """A node with what its vjp needs, as `saved_sets` found."""
+    op = op.base
+    node = _native.node(op.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)])
+    node.num_outputs = len(outs)
+    if op.decl.vjp is None:
+        node.args, node.outs = (), ()
+        return node
+    if op.decl.kind == "view":
+        ins, results = frozenset(), frozenset()
+    else:
+        ins, results = saved_sets(op, needs, args, outs)
+    number = 0
+    kept: list[Any] = []
+    for v in args:
+        if isinstance(v, Tensor):
+            kept.append(_keep(v, number in ins, clone_self and number == 0, node))
+            number += 1
+        elif isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v):
+            items = []
+            for x in v:
+                if isinstance(x, Tensor):
+                    x = _keep(x, number in ins, False, node)
+                    number += 1
+                items.append(x)
+            kept.append(tuple(items))
+        else:
+            kept.append(v)
+    node.args = tuple(kept)
+    node.outs = tuple(
+        o if not isinstance(o, Tensor) else _keep_output(o, i, node) if i in results else _native.geometry(o)
+        for i, o in enumerate(outs)
+    )
+    _offer_fast(op, args, needs, ins, results)
+    if state.thread.anomaly[0]:
+        slot("remember_traceback")(node)
+    return node
+
+
+def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
+    if not values:
+        return _native.geometry(t)
+    if clone:
+        t = slot("clone_plain")(t)
+    saved = _native.saved(t)
+    if state.thread.saved_hooks:
+        _pack(saved, t)
+    return saved
+
+
+def _keep_output(t: Any, i: int, node: Any) -> Any:
+    saved = _native.saved(t, True)
+    saved.output_nr = i
+    if state.thread.saved_hooks:
+        _pack(saved, saved.tensor)
+    return saved
+
+
+def _pack(saved: Any, t: Any) -> None:
+    pack, unpack = state.thread.saved_hooks[-1]
+    version, before = t._current_version(), state.set_grad(False)
+    try:
+        packed = pack(t)
+    finally:
+        state.set_grad(before)
+    if t._current_version() != version:
+        raise RuntimeError(
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
+            "pack hook can not be modified by in-place operations as this can lead to unexpected "
+            "side-effects. Please open an issue if you need to perform in-place operations on the "
+            "input to a pack hook."
+        )
+    saved.pack(packed, unpack)
+
+
+def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: frozenset[int], outs: frozenset[int]) -> None:
+    """Tell C what to save, so that the next call like this one need not come here."""
+    fasts = [f for f, _ in op.__dict__.get("fasts", ())]
+    if not fasts or len(needs) > 3:
+        return
+    positions = [i for i, v in enumerate(args) if isinstance(v, Tensor)]
+    if positions != list(range(len(positions))):
+        return
+    mask = sum(1 << i for i in ins) | (128 if outs else 0)
+    for f in fasts:
+        if len(positions) == sum(a.is_tensor for a in op.schema.args):
+            f.set_save(sum(1 << i for i, n in enumerate(needs) if n), mask)
+
+
+def check_inplace(t: Tensor) -> None:
+    """Refuse in-place changes that autograd cannot follow."""
+    if t.requires_grad and t.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    base = t._base
+    if base is not None and not t._nograd_view and base.requires_grad and base.is_leaf:
+        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+    if base is not None and (t.requires_grad or base.requires_grad):
+        if t._multi_view:
+            name = type(t.grad_fn).__name__
+            raise RuntimeError(
+                f"Output 0 of {name} is a view and is being modified inplace. This view is the output "
+                "of a function that returns multiple views. Such functions do not allow the output "
+                "views to be modified inplace. You should replace the inplace operation by an "
+                "out-of-place one."
+            )
+        if t._nograd_view and base.requires_grad:
+            raise RuntimeError(
+                "A view was created in no_grad mode and is being modified inplace with grad mode "
+                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
+                "can clarify your code by moving both the view and the inplace either both inside the "
+                "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+                "want the inplace to be tracked)."
+            )
+
+
+def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...]) -> Any:
+    target = args[0]
+    if not any(needs) and not (target._base is not None and target._base.requires_grad):
+        return below(state.RECORD, op, args)
+    check_inplace(target)
+    if not (target.dtype.is_floating_point or target.dtype.is_complex):
+        return below(state.RECORD, op, args)
+    base_op = op.base
+    if base_op.decl.vjp is not None and needs[0]:
+        ins, _ = saved_sets(base_op, needs, args, (target,))
+        clone = 0 in ins
+    else:
+        clone = False
+    if not any(needs):
+        return below(state.RECORD, op, args)
+    if base_op.decl.kind == "view":
+        result = below(state.RECORD, op, args)
+        node = make_node(base_op, args, tensors, needs, (target,))
+        target._set_history(node, 0, True)
+        return result
+    # The node is made before the write, so that edges and saved values are those of the old self.
+    node = make_node(base_op, args, tensors, needs, (), clone_self=clone)
+    node.num_outputs = 1
+    result = below(state.RECORD, op, args)
+    _, results = saved_sets(base_op, needs, args, (target,)) if base_op.decl.vjp else (None, frozenset())
+    node.outs = (_keep_output(target, 0, node) if 0 in results else _native.geometry(target),)
+    rebase(target, node)
+    return result
+
+
+def rebase(target: Tensor, node: Any) -> None:
+    """Give an in-place result its history: through the base when target is a view."""
+    if target._base is not None and not target._nograd_view:
+        slot("rebase_view")(target, node)
+    else:
+        target._set_history(node, 0, True)
+
+
+LAYERS[state.RECORD] = record_layer
+
+
+def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
+    """A composite dissolves: its body's calls meet the layers below this one."""
+    decl = op.decl
+    if op.variant == "functional":
+        return decl.decompose(*args)  # type: ignore[misc]
+    if op.variant == "inplace":
+        inplace = getattr(decl, "decompose_inplace", None)
+        if inplace is not None:
+            return inplace(*args)
+        return dispatch(_COPY(), (args[0], decl.decompose(*args), False))  # type: ignore[misc]
+    n = len(decl.out_args)
+    outs = args[-n:]
+    results = decl.decompose(*args[:-n])  # type: ignore[misc]
+    for o, r in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
+        slot("write_out")(o, r)
+    return outs[0] if n == 1 else outs
+
+
+def _COPY() -> Op:
+    return slot("copy_op")()
+
+
+LAYERS[state.COMPOSITE] = composite_layer

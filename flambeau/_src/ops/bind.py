@@ -1,0 +1,238 @@
+"""Binding a Python call to an overload: positions, keywords, conversions, and the error texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.op import Op, Packet, resolve_lazy
+from flambeau._src.ops.schema import Arg
+
+_NO = object()
+_RENAMES = {"input": "self", "axis": "dim", "keepdims": "keepdim", "x": "self", "x2": "other"}
+DTYPE_FROM_PYTHON: dict[Any, dt.dtype] = {float: dt.float64, int: dt.int64, bool: dt.bool_, complex: dt.complex128}
+
+
+def _int(v: Any, a: Arg) -> Any:
+    if type(v) is int:
+        return v
+    if isinstance(v, bool):
+        return int(v) if a.type == "int" else _NO
+    if isinstance(v, int) or hasattr(v, "__sym_int__"):
+        return v
+    if isinstance(v, Tensor):
+        if v.dim() == 0 and dt.is_integral(v.dtype, with_bool=False):
+            return v.item()
+        return _NO
+    index = getattr(v, "__index__", None)
+    return index() if index is not None and not isinstance(v, type) else _NO
+
+
+def _float(v: Any, a: Arg) -> Any:
+    if isinstance(v, (float, int)):
+        return v if isinstance(v, float) else float(v)
+    if hasattr(v, "__sym_float__"):
+        return v
+    if isinstance(v, Tensor):
+        return float(v.item()) if v.dim() == 0 and not v.requires_grad and not v.is_complex() else _NO
+    f = getattr(v, "__float__", None)
+    return f() if f is not None and not isinstance(v, (type, str)) else _NO
+
+
+def _number(v: Any, a: Arg) -> Any:
+    if isinstance(v, (bool, int, float, complex)) or hasattr(v, "__sym_int__") or hasattr(v, "__sym_float__"):
+        return v
+    if isinstance(v, Tensor):
+        return v.item() if v.dim() == 0 and not v.requires_grad else _NO
+    item = getattr(v, "item", None)  # NumPy's scalars
+    if item is not None and getattr(v, "ndim", 1) == 0:
+        return item()
+    return _NO
+
+
+def _bool(v: Any, a: Arg) -> Any:
+    if isinstance(v, bool):
+        return v
+    if type(v).__name__ in ("bool_", "bool") or hasattr(v, "__sym_bool__"):
+        return v if hasattr(v, "__sym_bool__") else bool(v)
+    return _NO
+
+
+def _tensor(v: Any, a: Arg) -> Any:
+    return v if isinstance(v, Tensor) else _NO
+
+
+def _dtype(v: Any, a: Arg) -> Any:
+    if isinstance(v, _native.dtype):
+        return v
+    return DTYPE_FROM_PYTHON.get(v, _NO) if isinstance(v, type) else _NO
+
+
+def _device(v: Any, a: Arg) -> Any:
+    if isinstance(v, _native.device):
+        return v
+    if isinstance(v, str):
+        return _native.device(v)
+    if isinstance(v, int) and not isinstance(v, bool):
+        return _native.device(v)
+    return _NO
+
+
+def _string(v: Any, a: Arg) -> Any:
+    return v if isinstance(v, str) else _NO
+
+
+def _any(v: Any, a: Arg) -> Any:
+    return v
+
+
+CONVERT: dict[str, Callable[[Any, Arg], Any]] = {
+    "Tensor": _tensor, "int": _int, "float": _float, "Scalar": _number, "bool": _bool,
+    "ScalarType": _dtype, "Device": _device, "str": _string, "Layout": _any,
+    "MemoryFormat": _any, "Generator": _any, "Storage": _any, "Stream": _any,
+}  # fmt: skip
+
+
+def _list(v: Any, a: Arg) -> Any:
+    if isinstance(v, (tuple, list)):
+        one = CONVERT.get(a.type, _any)
+        out = []
+        for x in v:
+            if x is None and a.elem_optional:
+                out.append(None)
+                continue
+            y = one(x, a)
+            if y is _NO or (a.type == "int" and isinstance(x, bool)):
+                return _NO
+            out.append(y)
+        if a.type == "bool" or a.type == "Tensor":
+            return out if a.type == "Tensor" else tuple(out)
+        if a.list_size and len(out) == 1 and a.list_size > 1:
+            return tuple(out) * a.list_size
+        return tuple(out)
+    if a.list_size is not None and a.type in ("int", "bool", "float"):
+        y = CONVERT[a.type](v, a)
+        if y is _NO or isinstance(v, Tensor):
+            return _NO
+        return (y,) * a.list_size
+    return _NO
+
+
+def convert(v: Any, a: Arg, numbers: bool) -> Any:
+    """v as the argument a wants it, or _NO."""
+    if v is None and a.optional:
+        return None
+    if a.is_list:
+        return _list(v, a)
+    r = CONVERT.get(a.type, _any)(v, a)
+    if r is _NO and numbers and a.type == "Tensor" and a.name != "self":
+        return _number(v, a)
+    return r
+
+
+def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[str] | None = None) -> Any:
+    """The complete arguments in schema order, or None when the overload does not fit."""
+    schema, numbers = op.schema, op.decl.numbers
+    positional = schema.positional
+    npos = len(positional)
+    n = len(args)
+    first = 1 if positional and positional[0].is_tensor and not positional[0].is_list else 0
+    if n > first and npos > first and positional[first].is_list and positional[first].type == "int":
+        # x.view(2, 3): the sizes stand as separate arguments
+        if n > npos or (n > first and isinstance(args[first], int) and all(isinstance(x, int) for x in args[first:])):
+            if n > first + 1 or positional[first].list_size is None:
+                if all(isinstance(x, int) or hasattr(x, "__index__") for x in args[first:]) and not isinstance(args[first], (tuple, list)):
+                    if not (n > first + 1 and positional[first].list_size == 1):
+                        args = (*args[:first], tuple(args[first:]))
+                        n = len(args)
+    if n > npos:
+        if reasons is not None:
+            reasons.append(f"takes {npos} positional arguments but {n} were given")
+        return None
+    out: list[Any] = []
+    used = 0
+    for i, a in enumerate(schema.args):
+        if i < n and not a.kwarg_only:
+            v = args[i]
+        elif kwargs and a.name in kwargs:
+            v = kwargs[a.name]
+            used += 1
+        elif a.has_default:
+            out.append(tuple(a.default) if isinstance(a.default, list) else a.default)
+            continue
+        elif a.optional and a.kwarg_only:
+            out.append(None)
+            continue
+        else:
+            if reasons is not None:
+                reasons.append(f'missing 1 required positional arguments: "{_shown(a, i)}"')
+            return None
+        if type(v) is Tensor and a.type == "Tensor" and not a.is_list:
+            out.append(v)
+            continue
+        c = convert(v, a, numbers)
+        if c is _NO:
+            if reasons is not None:
+                where = f" (position {i + 1 - (1 if schema.args[0].name == 'self' and False else 0)})" if i < n else ""
+                want = _type_text(a)
+                reasons.append(f"argument '{_shown(a, i)}'{where} must be {want}, not {type(v).__name__}")
+            return None
+        out.append(c)
+    if used != len(kwargs):
+        names = {a.name for a in schema.args}
+        bad = next(k for k in kwargs if k not in names)
+        if reasons is not None:
+            reasons.append(f"got an unexpected keyword argument '{bad}'")
+        return None
+    return tuple(out)
+
+
+def _shown(a: Arg, i: int) -> str:
+    return "input" if a.name == "self" and i == 0 else a.name
+
+
+def _type_text(a: Arg) -> str:
+    names = {"int": "int", "Scalar": "Number", "ScalarType": "torch.dtype", "Device": "torch.device"}
+    base = names.get(a.type, a.type)
+    return f"tuple of {base}s" if a.is_list and a.type != "Tensor" else f"tuple of {base}s" if a.is_list else base
+
+
+def rename(kwargs: dict[str, Any], op: Op) -> dict[str, Any]:
+    """NumPy's names and `input` are understood where the schema uses the ATen name."""
+    names = {a.name for a in op.schema.args}
+    return {
+        (_RENAMES[k] if k not in names and _RENAMES.get(k) in names else k): v for k, v in kwargs.items()
+    }
+
+
+def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
+    """The first overload that takes the arguments, and the arguments; TypeError when none does."""
+    ops = resolve_lazy(p)
+    for op in ops:
+        bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs)
+        if bound is not None:
+            return op, bound
+    reasons: list[str] = []
+    if len(ops) == 1:
+        bind(ops[0], args, rename(kwargs, ops[0]), reasons)
+        raise TypeError(f"{p.name}(): {reasons[0]}" if not reasons[0].startswith(("takes", "missing", "got")) else f"{p.name}() {reasons[0]}")
+    lines = "".join(f"\n * {signature(op)}" for op in ops)
+    got = ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
+    raise TypeError(
+        f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one of:{lines}\n"
+    )
+
+
+def signature(op: Op) -> str:
+    """'(Tensor input, Tensor other, *, Number alpha = 1)', as error messages show it."""
+    parts, star = [], False
+    for i, a in enumerate(op.schema.args):
+        if a.kwarg_only and not star:
+            parts.append("*")
+            star = True
+        default = f" = {a.default}" if a.has_default else ""
+        parts.append(f"{_type_text(a)} {_shown(a, i)}{default}")
+    return f"({', '.join(parts)})"

@@ -1,0 +1,305 @@
+"""From a call to a kernel: public function → layers in their order → allocate and compute.
+
+`LAYERS` is filled by interp/ (rank 4) and autograd through the composition root; a call that no
+layer wants goes from C to the kernel and never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops import op as op_module
+from flambeau._src.ops.bind import bind, rename, resolve
+from flambeau._src.ops.op import PACKETS, Op, Packet, TensorSpec, resolve_lazy
+
+call_bits = _native.call_bits
+LAYERS: dict[int, Callable[[Op, tuple[Any, ...]], Any]] = {}
+_PUBLIC = state.FUNCTION | state.FUNCTION_MODE | state.PROFILE
+_BELOW = ~_PUBLIC
+ALL = (1 << 13) - 1
+_NONE: dict[str, Any] = {}
+
+
+def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A public function's slow path. `function` is what modes and subclasses are shown."""
+    if call_bits(args, kwargs, 0) & _PUBLIC:
+        return slot("function_layer")(function, args, kwargs)
+    out = kwargs.pop("out", None) if "out" in kwargs else None
+    op, bound = resolve(packet, args, kwargs)
+    if out is not None:
+        outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        if op.out_op is None:
+            raise TypeError(f"{packet.name}() got an unexpected keyword argument 'out'")
+        if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
+            raise TypeError(f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
+        return named(op, dispatch(op.out_op, bound + outs))
+    return named(op, dispatch(op, bound))
+
+
+def named(op: Op, result: Any) -> Any:
+    """Several results come as a named tuple where torch gives one (torch.return_types.max)."""
+    if type(result) is tuple and len(result) > 1 and op.namespace == "aten":
+        fields = [r.name for r in op.base.schema.returns]
+        if all(fields):
+            return slot("return_type")(op.base.name, tuple(fields), result)
+    return result
+
+
+def call_overload(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch.ops.aten.add.Tensor(x, y): ATen's own signature, no choice among overloads."""
+    if call_bits(args, kwargs, 0) & _PUBLIC:
+        return slot("function_layer")(op, args, kwargs)
+    reasons: list[str] = []
+    bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, reasons)
+    if bound is None:
+        raise TypeError(f"{op.namespace}::{op.name}() {reasons[0] if reasons else 'got wrong arguments'}")
+    return dispatch(op, bound)
+
+
+def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
+    """Run a complete call through the layers that are active, the outermost first."""
+    bits = call_bits(args, _NONE, op.bits) & _BELOW
+    if bits:
+        return LAYERS[1 << (bits.bit_length() - 1)](op, args)
+    return run(op, args)
+
+
+def below(bit: int, op: Op, args: tuple[Any, ...]) -> Any:
+    """Go on beneath a layer: it and all outside it are suspended."""
+    before = state.set_suspended(state.get_suspended() | (ALL & ~(bit - 1)))
+    try:
+        return dispatch(op, args)
+    finally:
+        state.set_suspended(before)
+
+
+# ---- the innermost layer: the kernel ----
+
+
+def run(op: Op, args: tuple[Any, ...]) -> Any:
+    """Allocate and compute. In-place and out= forms write into what they were given."""
+    before = state.set_suspended(ALL)
+    try:
+        if op.variant == "functional":
+            if op.schema.mutates:
+                return _mutating(op, args)
+            return functional(op, args)
+        if op.variant == "inplace":
+            return _inplace(op, args)
+        return _out(op, args)
+    finally:
+        state.set_suspended(before)
+
+
+def functional(op: Op, args: tuple[Any, ...]) -> Any:
+    """Run the functional form on real bytes (all layers are suspended)."""
+    decl = op.decl
+    direct = getattr(decl, "run", None)
+    if direct is not None:
+        return direct(*args)
+    if decl.decompose is not None and "cpu" not in op.kernels and decl.expr is None:
+        return decl.decompose(*args)
+    specs = decl.infer(op, args)
+    if isinstance(specs, TensorSpec):
+        out = specs.allocate()
+        if specs.device.type != "meta":
+            decl.compute(op, out, args)
+        return out
+    outs = tuple(s.allocate() if isinstance(s, TensorSpec) else s for s in specs)
+    if not any(isinstance(s, TensorSpec) and s.device.type == "meta" for s in specs):
+        decl.compute(op, outs, args)
+    return outs
+
+
+def _mutating(op: Op, args: tuple[Any, ...]) -> Any:
+    targets = [args[i] for i in op.schema.mutates]
+    for t in targets:
+        check_writable(t)
+    result = op.decl.run(*args) if hasattr(op.decl, "run") else functional(op, args)
+    for t in targets:
+        for x in t if isinstance(t, (list, tuple)) else (t,):
+            if x is not None:
+                x._bump_version()
+    return result
+
+
+def check_writable(t: Any) -> None:
+    """Refuse writes into inference tensors outside inference mode and into read-only bytes."""
+    for x in t if isinstance(t, (list, tuple)) else (t,):
+        if isinstance(x, Tensor) and x._inference and not state.get_inference():
+            raise RuntimeError(
+                "Inplace update to inference tensor outside InferenceMode is not allowed.You can "
+                "make a clone to get a normal tensor before doing inplace update.See "
+                "https://github.com/pytorch/rfcs/pull/17 for more details."
+            )
+
+
+def overlaps_itself(t: Tensor) -> bool:
+    """Whether two elements may share bytes (an expanded dimension)."""
+    return any(s > 1 and st == 0 for s, st in zip(t.shape, t.stride(), strict=True))
+
+
+def check_no_self_overlap(t: Tensor) -> None:
+    if overlaps_itself(t):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def partly_overlaps(a: Tensor, b: Tensor) -> bool:
+    """Whether a and b share some bytes without being the same elements in the same order."""
+    if a is b or a.untyped_storage() is not b.untyped_storage() or not a.numel() or not b.numel():
+        return False
+    if a.storage_offset() == b.storage_offset() and a.shape == b.shape and a.stride() == b.stride():
+        return False
+    return not (_end(a) <= a_start(b) or _end(b) <= a_start(a)) and a._contiguous() and b._contiguous()
+
+
+def a_start(t: Tensor) -> int:
+    return t.storage_offset() * t.element_size()
+
+
+def _end(t: Tensor) -> int:
+    last = sum((s - 1) * st for s, st in zip(t.shape, t.stride(), strict=True))
+    return (t.storage_offset() + last + 1) * t.element_size()
+
+
+def check_partial_overlap(out: Tensor, args: tuple[Any, ...]) -> None:
+    for a in args:
+        if isinstance(a, Tensor) and partly_overlaps(out, a):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor "
+                "refer to a single memory location. Please clone() the tensor before performing the "
+                "operation."
+            )
+
+
+def _inplace(op: Op, args: tuple[Any, ...]) -> Any:
+    target = args[0]
+    check_writable(target)
+    base = op.base
+    direct = getattr(op.decl, "run_inplace", None)
+    if direct is not None:
+        direct(*args)
+        target._bump_version()
+        return target
+    check_no_self_overlap(target)
+    check_partial_overlap(target, args[1:])
+    into = getattr(op.decl, "compute_into", None)
+    if into is not None:
+        into(base, target, args)
+        target._bump_version()
+        return target
+    result = functional(base, args)
+    if result.shape != target.shape:
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+        )
+    check_cast(result.dtype, target.dtype)
+    copy_into(target, result)
+    target._bump_version()
+    return target
+
+
+def check_cast(source: Any, to: Any) -> None:
+    if not dt.can_cast(source, to):
+        raise RuntimeError(
+            f"result type {dt.scalar_name(source)} can't be cast to the desired output type "
+            f"{dt.scalar_name(to)}"
+        )
+
+
+def copy_into(target: Tensor, source: Tensor) -> None:
+    """target[...] = source, converting the dtype; the declaration of copy_ does it."""
+    slot("copy_into")(target, source)
+
+
+def resize_output(out: Tensor, shape: Any, stride: Any = None) -> None:
+    """Give an out= tensor the result's shape; a warning when it was not empty."""
+    if tuple(out.shape) == tuple(shape):
+        return
+    if out.numel():
+        slot("warn_resized_output")(out, shape)
+    slot("resize_to")(out, shape, stride)
+
+
+def _out(op: Op, args: tuple[Any, ...]) -> Any:
+    base, n = op.base, len(op.decl.out_args)
+    outs, args = args[-n:], args[:-n]
+    for o in outs:
+        check_writable(o)
+    into = getattr(op.decl, "compute_out", None)
+    if into is not None and into(base, outs, args):
+        pass
+    else:
+        results = functional(base, args)
+        results = results if isinstance(results, tuple) else (results,)
+        for o, r in zip(outs, results, strict=True):
+            check_cast(r.dtype, o.dtype)
+            if o.device != r.device:
+                raise RuntimeError(
+                    f"Expected all tensors to be on the same device, but found at least two devices, {o.device} and {r.device}!"
+                )
+            resize_output(o, r.shape, r.stride())
+            check_no_self_overlap(o)
+            copy_into(o, r)
+    for o in outs:
+        o._bump_version()
+    return outs[0] if n == 1 else tuple(outs)
+
+
+op_module.call_overload = call_overload
+
+
+# ---- the public callables ----
+
+
+def fast_of(packet: Packet) -> Any:
+    """The C fast path that serves this name: that of the first overload that has one."""
+    for op in resolve_lazy(packet):
+        fast = op.fast
+        if fast is not None:
+            return fast
+    return None
+
+
+def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
+    """The public function or method of a packet, calling C first and Python when C declines.
+
+    Schemas are read, and C learns the fast path, on the first call only: importing stays cheap."""
+    fresh = True
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        nonlocal fresh
+        if fresh:
+            fresh = False
+            made._set_fast(fast_of(packet))
+        return call_packet(packet, made, args, kwargs)
+
+    made = kind(name or packet.name, slow)
+    return made
+
+
+class Namespace:
+    """`aten.add(x, y)`: the operators, for bodies and gradients that are written with operators."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Any:
+        packet = PACKETS.get((self._namespace, name))
+        if packet is None:
+            raise AttributeError(f"no operator is called {self._namespace}::{name}")
+        function = make_callable(packet, _native.Function)
+        self.__dict__[name] = function
+        return function
+
+
+aten = Namespace("aten")

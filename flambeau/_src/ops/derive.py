@@ -1,0 +1,69 @@
+"""The public tables: which function, method and nn function each declaration gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.ops.call import aten, make_callable
+from flambeau._src.ops.op import PACKETS, Declaration, Packet
+
+# Python's operators: the slot's name -> the method that it calls.
+OPERATORS: dict[str, str] = {
+    "add": "add", "radd": "add", "sub": "sub", "rsub": "rsub", "mul": "mul", "rmul": "mul",
+    "truediv": "div", "rtruediv": "__rdiv__", "floordiv": "floor_divide", "rfloordiv": "__rfloordiv__",
+    "mod": "remainder", "rmod": "__rmod__", "pow": "pow", "rpow": "__rpow__",
+    "matmul": "matmul", "rmatmul": "__rmatmul__", "and": "__and__", "rand": "__rand__",
+    "or": "__or__", "ror": "__ror__", "xor": "__xor__", "rxor": "__rxor__",
+    "lshift": "__lshift__", "rlshift": "__rlshift__", "rshift": "__rshift__", "rrshift": "__rrshift__",
+    "neg": "neg", "abs": "abs", "invert": "bitwise_not",
+    "lt": "lt", "le": "le", "eq": "eq", "ne": "ne", "gt": "gt", "ge": "ge",
+    "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ipow": "pow_",
+    "getitem": "__getitem__", "setitem": "__setitem__", "bool": "__bool__", "int": "__int__",
+    "float": "__float__", "index": "__index__", "len": "__len__", "complex": "__complex__",
+}  # fmt: skip
+
+
+def _places(p: Packet) -> tuple[str, tuple[str, ...]]:
+    decl: type[Declaration] = p.ops[0].decl
+    return decl.public, decl.aliases
+
+
+def public_functions() -> dict[str, Any]:
+    """Name → function, for the top-level namespace."""
+    table: dict[str, Any] = {}
+    for (ns, name), p in PACKETS.items():
+        public, aliases = _places(p)
+        if ns == "aten" and "function" in public:
+            f = table[name] = getattr(aten, name)
+            for alias in aliases:
+                table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = f
+    return table
+
+
+def nn_functions() -> dict[str, Any]:
+    """Name → function, for the nn functions (torch._C._nn)."""
+    return {
+        name: getattr(aten, name)
+        for (ns, name), p in PACKETS.items()
+        if ns == "aten" and "nn" in _places(p)[0]
+    }
+
+
+def tensor_methods() -> dict[str, Any]:
+    """Name → method, for Tensor."""
+    table: dict[str, Any] = {}
+    for (ns, name), p in PACKETS.items():
+        public, aliases = _places(p)
+        if ns == "aten" and "method" in public:
+            m = table[name] = make_callable(p, _native.Method)
+            for alias in aliases:
+                table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = m
+    return table
+
+
+def install_operators(methods: dict[str, Any]) -> None:
+    """Tell C which method serves each of Python's operators."""
+    for slot_name, method in OPERATORS.items():
+        if method in methods:
+            _native.set_slot(slot_name, methods[method])

@@ -1,0 +1,494 @@
+"""The kinds of operators and what each derives: shapes, dtypes, strides, kernels, in-place forms.
+
+Pointwise   a scalar expression over broadcast operands
+Reduction   a row expression over one or more dimensions
+View        another geometry over the same bytes
+Composite   Python over other operators; dissolves above autograd
+Opaque      its own `meta` and `kernel`
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, check_cast, copy_into, overlaps_itself, resize_output
+from flambeau._src.ops.op import Declaration, Op, TensorSpec
+from flambeau._src.ops.promote import number_type, result_type
+
+SIXTEEN = (dt.float16, dt.bfloat16)
+_NUMERIC = ("Scalar", "float", "int")
+
+
+def device_of(args: tuple[Any, ...]) -> Any:
+    """The device of the tensor arguments: the first with dimensions, else the first."""
+    found = None
+    for a in args:
+        if isinstance(a, Tensor):
+            d = a.device
+            if found is None or (found.type == "cpu" and d.type != "cpu"):
+                if found is not None and found_dim:
+                    raise RuntimeError(
+                        "Expected all tensors to be on the same device, but found at least two "
+                        f"devices, {found} and {d}!"
+                    )
+                found, found_dim = d, a.dim() > 0
+            elif d != found and a.dim():
+                raise RuntimeError(
+                    "Expected all tensors to be on the same device, but found at least two "
+                    f"devices, {found} and {d}!"
+                )
+    return found or state.process.default_device
+
+
+def scalar_tensor(value: Any, dtype: dt.dtype) -> Tensor:
+    """A 0-dim CPU tensor holding a Python number; no layer sees it."""
+    t = _native.empty((), dtype, _native.cpu)
+    if not _native.store(t, 0, value):
+        kind = dtype.is_floating_point or dtype.is_complex
+        _native.store(t, 0, bool(value) if dtype is dt.bool_ else value if kind else int(value))
+    return t
+
+
+def cast(t: Tensor, dtype: dt.dtype) -> Tensor:
+    """t in another dtype, bytes copied when it differs; no layer sees it."""
+    return t if t.dtype is dtype else slot("cast_to")(t, dtype)
+
+
+def pack_params(values: list[Any], floating: list[bool]) -> bytes | None:
+    """Scalar parameters as the kernel reads them: 8-byte slots, double or int64."""
+    if not values:
+        return None
+    return b"".join(
+        struct.pack("<d", float(v)) if f else struct.pack("<q", int(v))
+        for v, f in zip(values, floating, strict=True)
+    )
+
+
+class Split:
+    """A call's arguments, sorted: operands, scalar parameters, and what is baked into the kernel."""
+
+    __slots__ = ("plan", "operands", "params", "baked")
+
+    def __init__(self, op: Op, args: tuple[Any, ...]) -> None:
+        self.plan: list[tuple[str, int]] = []  # ('t' | 'p' | 'b', index), in schema order
+        self.operands: list[Any] = []
+        self.params: list[Any] = []
+        self.baked: list[Any] = []
+        for a, v in zip(op.schema.args, args, strict=False):
+            if a.type == "Tensor" and v is not None and not a.is_list:
+                self.plan.append(("t", len(self.operands)))
+                self.operands.append(v)
+            elif a.type in _NUMERIC and not a.is_list and v is not None and type(v) is not complex:
+                self.plan.append(("p", len(self.params)))
+                self.params.append(v)
+            else:
+                self.plan.append(("b", len(self.baked)))
+                self.baked.append(v)
+
+    def adapter(self, expr: Callable[..., Any]) -> Callable[..., Any]:
+        """expr as lowering calls it: operands, then parameters."""
+        plan, baked, n = tuple(self.plan), tuple(self.baked), len(self.operands)
+
+        def adapted(k: Any, *values: Any) -> Any:
+            groups = {"t": values[:n], "p": values[n:], "b": baked}
+            return expr(k, *[groups[g][i] for g, i in plan])
+
+        return adapted
+
+
+class Pointwise(Declaration):
+    """A scalar expression applied to every element of broadcast operands.
+
+    promotion   'default' | 'int_to_float' | 'bool' (computed in the common type, result bool) |
+                'complex_to_real' | 'same' (each operand keeps its dtype; the first gives the result's)
+    """
+
+    kind = "pointwise"
+    inplace: bool | str = True
+    out: bool | str = True
+    promotion = "default"
+    n_outputs = 1
+    fast_numbers: bool | None = None  # C may take Python numbers (default: as `numbers`)
+
+    @classmethod
+    def check(cls, *args: Any) -> None:
+        """Refuse what the operator does not take (torch's error texts)."""
+
+    @classmethod
+    def common_dtype(cls, op: Op, args: tuple[Any, ...]) -> dt.dtype:
+        """The dtype in which the operands are computed."""
+        common = result_type(
+            v for a, v in zip(op.schema.args, args, strict=False) if a.type in ("Tensor", "Scalar") and a.name not in cls.apart
+        )
+        if cls.promotion == "int_to_float" and dt.is_integral(common):
+            return state.process.default_dtype
+        return common
+
+    apart: tuple[str, ...] = ("alpha", "value")  # arguments that do not take part in promotion
+    keep: tuple[str, ...] = ()  # operands that keep their own dtype (where's condition)
+
+    @classmethod
+    def result_dtype(cls, common: dt.dtype) -> dt.dtype:
+        if cls.promotion == "bool":
+            return dt.bool_
+        if cls.promotion == "complex_to_real":
+            return dt.REAL_OF.get(common, common)
+        return common
+
+    @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
+        cls.check(*args)
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        result = cls.result_dtype(cls.common_dtype(op, args))
+        shape, stride = slot("broadcast_geometry")(tensors)
+        spec = TensorSpec(shape, result, device_of(args), stride)
+        return spec if cls.n_outputs == 1 else (spec,) * cls.n_outputs
+
+    @classmethod
+    def compute(cls, op: Op, outs: Any, args: tuple[Any, ...]) -> None:
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        if not outs[0].numel():
+            return
+        common = cls.common_dtype(op, args)
+        parts = Split(op, args)
+        names = [a.name for a in op.schema.args if a.type == "Tensor"]
+        present = [a.name for a, v in zip(op.schema.args, args, strict=False) if a.type == "Tensor" and v is not None]
+        del names
+        inputs = []
+        for name, v in zip(present, parts.operands, strict=True):
+            if not isinstance(v, Tensor):
+                inputs.append(scalar_tensor(v, dt.float32 if common in SIXTEEN else common))
+            elif name in cls.keep:
+                inputs.append(v)
+            else:
+                inputs.append(cast(v, common))
+        floating = dt.category(common) >= 2
+        address = kernel_for(op, cls.expr, "map", parts, inputs, outs, common)
+        if address is None:
+            slot("evaluate")(parts.adapter(cls.expr), "map", outs, inputs, parts.params, None, common)
+            return
+        _native.run_map(address, outs, inputs, pack_params(parts.params, [floating] * len(parts.params)))
+        if len(inputs) == len(parts.operands) and all(
+            isinstance(v, Tensor) and v.dtype is common for v in parts.operands
+        ):
+            cls.offer(op, parts, common, outs, address)
+
+    @classmethod
+    def offer(cls, op: Op, parts: Split, common: dt.dtype, outs: tuple[Any, ...], address: int) -> None:
+        """Let C call this kernel next time, when nothing special is baked into it."""
+        expected = [a.default for a in op.schema.args if a.type not in _NUMERIC and a.type != "Tensor"]
+        if len(outs) == 1 and parts.baked == expected and (outs[0].dtype is common or outs[0].dtype is dt.bool_):
+            for fast in op.__dict__.get("fasts", ()):
+                if fast[1] == (outs[0].dtype is dt.bool_ and common is not dt.bool_) or common is dt.bool_:
+                    fast[0].set_loop(common.code, address)
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        args = op.schema.args
+        nt = sum(a.type == "Tensor" for a in args)
+        if cls.n_outputs != 1 or not 1 <= nt <= 3 or cls.keep or op.variant == "out":
+            return None
+        if any(a.type == "Tensor" and (a.optional or a.is_list) for a in args):
+            return None
+        kinds = ["t" if a.type == "Tensor" else "p" if a.type in _NUMERIC and not a.is_list else "b" for a in args]
+        if "".join(kinds) != "t" * nt + "p" * kinds.count("p") + "b" * kinds.count("b") or kinds.count("p") > 4:
+            return None
+        if any(k == "b" and not a.has_default for k, a in zip(kinds, args, strict=True)):
+            return None
+        params = tuple((a.name, a.default if a.has_default else None) for k, a in zip(kinds, args, strict=True) if k == "p")
+        tail = tuple(a.default for k, a in zip(kinds, args, strict=True) if k == "b")
+        is_bool = cls.promotion == "bool"
+        if is_bool and op.variant == "inplace":
+            return None
+        f = _native.Fast(
+            "map_inplace" if op.variant == "inplace" else "map", nt, params, is_bool, False, tail,
+            cls.numbers if cls.fast_numbers is None else cls.fast_numbers,
+        )  # fmt: skip
+        op.base.__dict__.setdefault("fasts", []).append((f, is_bool))
+        return f
+
+    @classmethod
+    def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
+        spec = cls.infer(op, args)
+        if spec.shape != tuple(target.shape):
+            raise RuntimeError(
+                f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(spec.shape)}"
+            )
+        check_cast(spec.dtype, target.dtype)
+        if spec.dtype is target.dtype:
+            cls.compute(op, target, args)
+        else:
+            result = spec.allocate()
+            cls.compute(op, result, args)
+            copy_into(target, result)
+
+    @classmethod
+    def compute_out(cls, op: Op, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        if cls.n_outputs != 1:
+            return False
+        (target,) = outs
+        spec = cls.infer(op, args)
+        if spec.dtype is not target.dtype or any(
+            isinstance(a, Tensor) and a.untyped_storage() is target.untyped_storage() and a is not target for a in args
+        ) or overlaps_itself(target):
+            return False
+        resize_output(target, spec.shape, spec.stride)
+        cls.compute(op, target, args)
+        return True
+
+    @classmethod
+    def fix_gradients(cls, op: Op, grads: Any, args: tuple[Any, ...]) -> Any:
+        """Sum over broadcast dimensions, and back to each argument's dtype."""
+        tensors = [a for a in args if isinstance(a, Tensor)]
+        return tuple(
+            None if g is None else unbroadcast(g, t) for g, t in zip(grads, tensors, strict=True)
+        )
+
+
+_ADDRESSES: dict[Any, int | None] = {}
+
+
+def kernel_for(
+    op: Op, expr: Any, kind: str, parts: Split, inputs: list[Tensor], outs: tuple[Any, ...], common: dt.dtype
+) -> int | None:
+    """The address of the generated kernel, or None when only evaluation in NumPy is possible."""
+    ins = tuple(t.dtype.name for t in inputs)
+    results = tuple(o.dtype.name for o in outs)
+    key = (op.base.key, op.namespace, kind, ins, results, tuple(map(str, parts.baked)), len(parts.params), common.name)
+    if key not in _ADDRESSES:
+        if common.is_complex or any(t.dtype.is_complex for t in (*inputs, *outs)):
+            _ADDRESSES[key] = None
+        else:
+            name = op.base.key.replace(".", "_") + "".join(f"_{b}" for b in parts.baked if b not in (None, ()))
+            floating = dt.category(common) >= 2
+            _ADDRESSES[key] = slot("kernel_address")(
+                name, parts.adapter(expr), kind, ins, results, ("f" if floating else "i",) * len(parts.params), key
+            )
+    return _ADDRESSES[key]
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """dim in [0, ndim), counted from the end when negative; IndexError as torch words it."""
+    n = max(ndim, 1)
+    if not -n <= dim < n:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {dim})"
+        )
+    return dim + n if dim < 0 else dim
+
+
+def wrap_dims(dims: Any, ndim: int, *, empty_is_all: bool = True) -> tuple[int, ...]:
+    """Sorted dims to reduce; None (and an empty list, when told so) means all."""
+    if dims is None or (empty_is_all and not isinstance(dims, int) and len(dims) == 0):
+        return tuple(range(ndim))
+    seen: list[int] = []
+    for d in (dims,) if isinstance(dims, int) else dims:
+        w = wrap_dim(d, ndim)
+        if w in seen:
+            raise RuntimeError(f"dim {w} appears multiple times in the list of dims")
+        seen.append(w)
+    return tuple(sorted(w for w in seen if w < ndim))
+
+
+def reduced_shape(shape: Any, dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    if keepdim:
+        return tuple(1 if i in dims else s for i, s in enumerate(shape))
+    return tuple(s for i, s in enumerate(shape) if i not in dims)
+
+
+def reduced_stride(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """Strides of a reduction's result: dense, in the order of the input's dimensions."""
+    order = sorted(range(x.dim()), key=lambda i: (_native.geometry_of([x])[1][i], -i))
+    full, c = [0] * x.dim(), 1
+    for i in order:
+        full[i] = c
+        c *= 1 if i in dims else max(x.shape[i], 1)
+    return tuple(s for i, s in enumerate(full) if keepdim or i not in dims)
+
+
+class Reduction(Declaration):
+    """A row expression over dimensions. `expr(k, x, *params)` gives one value a result.
+
+    promotion   'same' | 'sum' (integers to int64, `dtype=` wins) | 'float' (needs floating) | 'bool'
+    Arguments are read by name: self, dim, keepdim, dtype; the other numbers are parameters.
+    """
+
+    kind = "reduction"
+    out: bool | str = True
+    promotion = "same"
+    result_types: tuple[str | None, ...] = (None,)  # fixed dtypes of results; None: the computed one
+    empty_is_all = True
+
+    @classmethod
+    def named(cls, op: Op, args: tuple[Any, ...]) -> dict[str, Any]:
+        return {a.name: v for a, v in zip(op.base.schema.args, args, strict=False)}
+
+    @classmethod
+    def check(cls, *args: Any) -> None:
+        """Refuse what the operator does not take."""
+
+    @classmethod
+    def input_dtype(cls, x: Tensor, dtype: dt.dtype | None) -> dt.dtype:
+        """The dtype to which the input is brought before reducing."""
+        if dtype is not None:
+            return dtype
+        if cls.promotion == "sum" and dt.is_integral(x.dtype):
+            return dt.int64
+        return x.dtype
+
+    @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
+        cls.check(*args)
+        n = cls.named(op, args)
+        x = n["self"]
+        dims = wrap_dims(n.get("dim"), x.dim(), empty_is_all=cls.empty_is_all)
+        keep = bool(n.get("keepdim", False))
+        base = cls.input_dtype(x, n.get("dtype"))
+        base = dt.bool_ if cls.promotion == "bool" else base
+        specs = tuple(
+            TensorSpec(
+                reduced_shape(x.shape, dims, keep),
+                dt.DTYPES[r] if r else base,
+                x.device,
+                reduced_stride(x, dims, keep),
+            )
+            for r in cls.result_types
+        )
+        return specs[0] if len(specs) == 1 else specs
+
+    @classmethod
+    def compute(cls, op: Op, outs: Any, args: tuple[Any, ...]) -> None:
+        outs = outs if isinstance(outs, tuple) else (outs,)
+        n = cls.named(op, args)
+        x = n["self"]
+        dims = wrap_dims(n.get("dim"), x.dim(), empty_is_all=cls.empty_is_all)
+        keep = bool(n.get("keepdim", False))
+        work = cls.input_dtype(x, n.get("dtype"))
+        params = cls.params(n)
+        reduce_rows(op, cls.expr, outs, cast(x, work), dims, keep, params, cls.baked(n))
+
+    @classmethod
+    def params(cls, n: dict[str, Any]) -> list[Any]:
+        """Numbers that the expression takes after x."""
+        return []
+
+    @classmethod
+    def baked(cls, n: dict[str, Any]) -> list[Any]:
+        """What is baked into the kernel, passed to the expression after the parameters."""
+        return []
+
+
+def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """x with the reduced dimensions made one, the last; copied only when strides forbid a view."""
+    nd = x.dim()
+    kept = [i for i in range(nd) if i not in dims]
+    order = [*kept, *dims]
+    shape = [x.shape[i] for i in order]
+    strides = [x.stride()[i] for i in order]
+    v = _native.alias(Tensor, x, shape, strides, x.storage_offset())
+    merged = 1
+    for d in dims:
+        merged *= x.shape[d]
+    size = [*shape[: len(kept)], merged]
+    if len(dims) == 1:
+        return v
+    st = _native.view_strides(v, size)
+    if st is None:
+        dense = _native.empty(shape, x.dtype, x.device)
+        copy_into(dense, v)
+        v = dense
+        st = _native.view_strides(v, size)
+    return _native.alias(Tensor, v, size, st, v.storage_offset())
+
+
+def reduce_rows(
+    op: Op, expr: Any, outs: tuple[Any, ...], x: Tensor, dims: tuple[int, ...], keepdim: bool,
+    params: list[Any], baked: list[Any],
+) -> None:  # fmt: skip
+    """Run a row kernel that gives one value a row for each of outs."""
+    if not outs[0].numel():
+        return
+    parts = Split.__new__(Split)
+    parts.operands, parts.params, parts.baked = [x], params, baked
+    parts.plan = [("t", 0), *[("p", i) for i in range(len(params))], *[("b", i) for i in range(len(baked))]]
+    rows = merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), x.storage_offset())
+    kept = [i for i in range(x.dim()) if i not in dims]
+    views = []
+    for o in outs:
+        st = o.stride()
+        st = [st[i] for i in kept] if keepdim else list(st)
+        views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], o.storage_offset()))
+    address = kernel_for(op, expr, "row", parts, [rows], tuple(views), x.dtype)
+    if address is None:
+        slot("evaluate")(parts.adapter(expr), "row", tuple(views), [rows], params, rows.dim() - 1, x.dtype)
+        return
+    floating = dt.category(x.dtype) >= 2
+    _native.run_rows(address, views, [rows], rows.dim() - 1, pack_params(params, [floating] * len(params)))
+    if x.dtype is outs[0].dtype and len(outs) == 1 and not baked and not params:
+        for fast in op.base.__dict__.get("fasts", ()):
+            fast[0].set_loop(x.dtype.code, address)
+
+
+def unbroadcast(g: Tensor, t: Tensor) -> Tensor:
+    """The gradient g of a broadcast operand, brought to the operand's shape and dtype."""
+    if g.shape != t.shape:
+        extra = g.dim() - t.dim()
+        dims = [*range(extra), *(i + extra for i, s in enumerate(t.shape) if s == 1 and g.shape[i + extra] != 1)]
+        if dims:
+            g = aten.sum(g, dims, True)
+        if extra:
+            g = aten.view(g, t.shape) if g._contiguous() else aten.reshape(g, t.shape)
+    if g.dtype is not t.dtype:
+        if g.dtype.is_complex and not t.dtype.is_complex:
+            g = aten.real(g)
+        g = aten._to_copy(g, dtype=t.dtype) if g.dtype is not t.dtype else g
+    return g
+
+
+class View(Declaration):
+    """Another geometry over the same bytes: `view(self, …) -> (size, stride, offset)`."""
+
+    kind = "view"
+    geometry_only = True
+    view: Callable[..., Any]
+
+    @classmethod
+    def run(cls, *args: Any) -> Any:
+        return make_view(args[0], *cls.view(*args))
+
+
+def make_view(t: Tensor, size: Any, stride: Any, offset: int, dtype: Any = None) -> Tensor:
+    """A view of t that knows its base."""
+    v = _native.alias(Tensor, t, size, stride, offset, dtype)
+    if not t._inference:
+        v._base = t if t._base is None else t._base
+    v._bits = t._bits & state.GEOMETRY
+    if not state.get_grad():
+        v._nograd_view = True
+    return v
+
+
+class Composite(Declaration):
+    """Dissolves into other operators above autograd: `decompose(…)` over public functions."""
+
+    kind = "composite"
+    level = "composite"
+
+
+class Opaque(Declaration):
+    """Its own `meta(…) -> TensorSpec(s)` and `kernel(outs, …)`."""
+
+    kind = "opaque"
+
+
+__all__ = [
+    "Composite", "Opaque", "Pointwise", "Reduction", "TensorSpec", "View", "cast", "device_of",
+    "kernel_for", "make_view", "number_type", "reduce_rows", "scalar_tensor", "wrap_dim", "wrap_dims",
+]  # fmt: skip

@@ -1,0 +1,296 @@
+"""What the system knows of one operator: the declaration, its overloads and its packet.
+
+A declaration is a class (see `kinds.py` for the kinds and docs/add_an_operator.md for the whole
+list of fields). `Op` is one ATen overload of it; the in-place and `out=` overloads are derived.
+A `Packet` holds the overloads of one name and chooses among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.schema import Schema, parse
+
+
+class Undeclared(Exception):
+    """A body that the declaration does not have was asked for."""
+
+
+class Declaration:
+    """Base of all declarations. Bodies are plain functions in the class body.
+
+    schema      the primary ATen overload, as text
+    overloads   further overloads that the same bodies serve, as text
+    level       'composite' | 'explicit' | 'primitive'
+    inplace     derive `name_` (default: kinds decide); a text overrides the derived schema
+    out         derive `out=`; a text overrides the derived overload name
+    public      where the name appears: 'function', 'method', 'nn' (comma separated)
+    aliases     further public names of the very same function
+    numbers     Python numbers are taken where a Tensor is asked for
+    geometry_only   reads nothing but shapes of its tensor arguments
+    differentiable  False: outputs never carry gradients; or a tuple of output indices that do
+    saves_by    names of non-tensor arguments on which the saved set depends
+    """
+
+    schema: str = ""
+    overloads: tuple[str, ...] = ()
+    kind: str = "opaque"
+    level: str = "primitive"
+    inplace: bool | str = False
+    out: bool | str = False
+    out_args: tuple[str, ...] = ("out",)
+    public: str = "function, method"
+    aliases: tuple[str, ...] = ()
+    numbers: bool = False
+    geometry_only: bool = False
+    random: bool = False
+    differentiable: Any = True
+    saves_by: tuple[str, ...] = ()
+    autocast: str | None = None
+    node_name: str | None = None
+    reference: str | None = None
+    tags: tuple[str, ...] = ()
+
+    expr: Callable[..., Any] | None = None
+    decompose: Callable[..., Any] | None = None
+    meta: Callable[..., Any] | None = None
+    vjp: Callable[..., Any] | None = None
+    jvp: Callable[..., Any] | None = None
+    batch: Callable[..., Any] | None = None
+    samples: Callable[..., Iterator[Any]] | None = None
+    error_samples: Callable[..., Iterator[Any]] | None = None
+    kernel: Callable[..., Any] | None = None
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if "schema" in cls.__dict__:
+            declare(cls)
+
+    # What a kind provides (see kinds.py).
+    @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
+        """The spec or specs of the results."""
+        if cls.meta is None:
+            raise Undeclared(f"{op} has no meta")
+        return cls.meta(*args)
+
+    @classmethod
+    def compute(cls, op: Op, outs: Any, args: tuple[Any, ...]) -> None:
+        """Fill outs, which were allocated from `infer`."""
+        kernel = op.kernels.get("cpu")
+        if kernel is None:
+            raise Undeclared(f"{op} has no kernel")
+        kernel(outs, *args)
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        """The C fast path of this overload, or None."""
+        return None
+
+    @classmethod
+    def fix_gradients(cls, op: Op, grads: Any, args: tuple[Any, ...]) -> Any:
+        """Bring gradients to the shapes and dtypes of the arguments."""
+        return grads
+
+
+class TensorSpec:
+    """What an output will be: shape, dtype, device and (None: contiguous) strides."""
+
+    __slots__ = ("shape", "dtype", "device", "stride")
+
+    def __init__(self, shape: Any, dtype: Any, device: Any = None, stride: Any = None) -> None:
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.device = _native.cpu if device is None else device
+        self.stride = None if stride is None else tuple(stride)
+
+    def __repr__(self) -> str:
+        return f"TensorSpec({self.shape}, {self.dtype}, {self.device}, {self.stride})"
+
+    def allocate(self) -> Tensor:
+        """Fresh bytes for it (none on the meta device)."""
+        return _native.empty(self.shape, self.dtype, self.device, self.stride)
+
+
+def like(t: Tensor, shape: Any = None, dtype: Any = None) -> TensorSpec:
+    """A contiguous spec with t's dtype and device."""
+    return TensorSpec(t.shape if shape is None else shape, dtype or t.dtype, t.device)
+
+
+class Op:
+    """One ATen overload. Calling it dispatches; the arguments stand in schema order, complete."""
+
+    def __init__(
+        self, decl: type[Declaration], text: str, variant: str = "functional", base: Op | None = None
+    ) -> None:
+        self.decl = decl
+        self.text = text
+        self.variant = variant
+        self.base = base or self
+        self.kernels: dict[str, Callable[..., Any]] = {}
+        if decl.__dict__.get("kernel") is not None:
+            self.kernels["cpu"] = decl.kernel  # type: ignore[assignment]
+        self.bits = state.COMPOSITE if decl.level == "composite" else 0
+        self.saves: dict[Any, tuple[frozenset[int], frozenset[int]]] = {}
+        self.batch_rules: dict[str, Any] = {}
+        head, _, _ = text.partition("(")
+        ns, colon, head = head.rpartition("::")
+        self.namespace = ns if colon else "aten"
+        self.name, _, self.overload = head.partition(".")
+
+    def __repr__(self) -> str:
+        return f"<OpOverload(op='{self.namespace}.{self.name}', overload='{self.overload or 'default'}')>"
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.name}.{self.overload or 'default'}"
+
+    @property
+    def key(self) -> str:
+        """'add.Tensor': name and overload, as ATen writes them."""
+        return f"{self.name}.{self.overload}" if self.overload else self.name
+
+    @cached_property
+    def schema(self) -> Schema:
+        return parse(self.text)
+
+    @cached_property
+    def inplace_op(self) -> Op | None:
+        if not self.decl.inplace or self.variant != "functional":
+            return None
+        return Op(self.decl, inplace_text(self.text, self.decl.inplace), "inplace", self)
+
+    @cached_property
+    def out_op(self) -> Op | None:
+        if not self.decl.out or self.variant != "functional":
+            return None
+        return Op(self.decl, out_text(self, self.decl), "out", self)
+
+    @cached_property
+    def node_type(self) -> type:
+        """The class of this operator's nodes: 'AddBackward0'."""
+        name = self.decl.node_name or "".join(p.capitalize() for p in self.name.split("_"))
+        number = NODE_NUMBERS.get((self.name, self.overload), 0)
+        return type(f"{name}Backward{number}", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
+
+    @cached_property
+    def fast(self) -> Any:
+        f = self.decl.fast(self)
+        if f is not None and self.variant == "functional" and self.decl.vjp is not None:
+            f.set_node(self, self.node_type)
+        return f
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Dispatch with ATen's own signature."""
+        return call_overload(self, args, kwargs)
+
+    def backward(self, node: Any, grads: tuple[Any, ...]) -> Any:
+        """Gradients along the node's edges (autograd's protocol of nodes)."""
+        return run_backward(self, node, grads)
+
+
+NODE_NUMBERS: dict[tuple[str, str], int] = {
+    ("sum", "dim_IntList"): 1, ("mean", "dim"): 1, ("pow", "Tensor_Tensor"): 1,
+    ("pow", "Scalar"): 2, ("max", ""): 1, ("min", ""): 1, ("var_mean", "correction"): 0,
+    ("squeeze", "dim"): 1, ("squeeze", "dims"): 2,
+}  # fmt: skip
+
+# Filled by call.py and vjp.py, which stand above this module in the folder.
+call_overload: Callable[..., Any]
+run_backward: Callable[..., Any]
+
+
+def inplace_text(text: str, given: bool | str) -> str:
+    """'add.Tensor(Tensor self, …) -> Tensor' → 'add_.Tensor(Tensor(a!) self, …) -> Tensor(a!)'."""
+    if isinstance(given, str):
+        return given
+    head, _, rest = text.partition("(")
+    ns, colon, head = head.rpartition("::")
+    name, dot, overload = head.partition(".")
+    rest = rest.replace("Tensor self", "Tensor(a!) self", 1).replace("Tensor input", "Tensor(a!) input", 1)
+    args, _, _ = rest.rpartition("->")
+    return f"{ns}{colon}{name}_{dot}{overload}({args}-> Tensor(a!)"
+
+
+def out_text(op: Op, decl: type[Declaration]) -> str:
+    """'exp(Tensor self) -> Tensor' → 'exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)'."""
+    overload = decl.out if isinstance(decl.out, str) else f"{op.overload}_out" if op.overload else "out"
+    head, _, rest = op.text.partition("(")
+    ns, colon, head = head.rpartition("::")
+    args, _, _ = rest.rpartition("->")
+    args = args.rstrip()[:-1]
+    marks = "abcdefgh"
+    outs = [f"Tensor({marks[i]}!) {n}" for i, n in enumerate(decl.out_args)]
+    star = "" if "*," in args else "*, "
+    sep = ", " if args else ""
+    returns = ", ".join(f"Tensor({marks[i]}!)" for i in range(len(outs)))
+    returns = f"({returns})" if len(outs) > 1 else returns
+    return f"{ns}{colon}{op.name}.{overload}({args}{sep}{star}{', '.join(outs)}) -> {returns}"
+
+
+class Packet:
+    """The overloads of one name, in the order in which a call tries them."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.ops: list[Op] = []
+
+    def __repr__(self) -> str:
+        return f"<Packet {self.namespace}.{self.name}: {', '.join(o.overload or 'default' for o in self.ops)}>"
+
+    def overload(self, name: str) -> Op | None:
+        """The overload called `name` ('default' for none), derived ones included."""
+        name = "" if name == "default" else name
+        for op in self.ops:
+            if op.overload == name:
+                return op
+        for op in self.ops:
+            if op.out_op is not None and op.out_op.overload == name:
+                return op.out_op
+        return None
+
+
+PACKETS: dict[tuple[str, str], Packet] = {}
+
+
+def packet(name: str, namespace: str = "aten") -> Packet:
+    """The packet of that name, made when new."""
+    p = PACKETS.get((namespace, name))
+    if p is None:
+        p = PACKETS[(namespace, name)] = Packet(namespace, name)
+    return p
+
+
+def declare(cls: type[Declaration]) -> None:
+    """Enter a declaration: its overloads, and the in-place ones under their own name."""
+    cls.ops = []  # type: ignore[attr-defined]
+    for text in (cls.schema, *cls.overloads):
+        op = Op(cls, text)
+        packet(op.name, op.namespace).ops.append(op)
+        cls.ops.append(op)  # type: ignore[attr-defined]
+        if cls.inplace:
+            packet(op.name + "_", op.namespace).ops.append(_LazyInplace(op))  # type: ignore[arg-type]
+    cls.op = cls.ops[0]  # type: ignore[attr-defined]
+
+
+class _LazyInplace:
+    """Stands for an in-place overload in its packet until it is used."""
+
+    def __init__(self, op: Op) -> None:
+        object.__setattr__(self, "_op", op)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_op").inplace_op, name)
+
+
+def resolve_lazy(p: Packet) -> list[Op]:
+    """The packet's overloads, in-place stand-ins replaced."""
+    for i, op in enumerate(p.ops):
+        if type(op) is _LazyInplace:
+            p.ops[i] = object.__getattribute__(op, "_op").inplace_op
+    return p.ops

@@ -1,0 +1,14 @@
+"""All operator families, imported for their declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flambeau._src.ops import copying, pointwise, reduce, views  # noqa: F401
+from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
+
+
+def all_ops() -> Iterator[Op]:
+    """Every functional overload that is declared."""
+    for p in PACKETS.values():
+        yield from resolve_lazy(p)

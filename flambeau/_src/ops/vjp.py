@@ -1,0 +1,256 @@
+"""Running an operator's vjp, and finding out what it must save.
+
+What is saved is derived, not declared: the vjp is run once on stand-ins that have only geometry,
+and whatever it touches beyond shapes is saved from then on. The result is kept on the Op
+(`op.saves`) and printed by `describe_saves`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops import op as op_module
+from flambeau._src.ops.call import LAYERS, dispatch, functional
+from flambeau._src.ops.op import Op, TensorSpec
+
+
+class Backward:
+    """What a vjp is told besides its arguments: `needs` and the outputs.
+
+    needs   for each tensor argument (lists flattened), whether its gradient is wanted
+    out, outs   the saved outputs
+    """
+
+    __slots__ = ("needs", "outs", "op")
+
+    def __init__(self, op: Op, needs: tuple[bool, ...], outs: tuple[Any, ...]) -> None:
+        self.op = op
+        self.needs = needs
+        self.outs = outs
+
+    @property
+    def out(self) -> Any:
+        return self.outs[0]
+
+
+def flat_tensors(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """The tensor arguments in order, lists flattened; numbers in tensor positions left out."""
+    found: list[Any] = []
+    for i in op.schema.tensor_positions:
+        if i >= len(args):
+            break
+        v = args[i]
+        if isinstance(v, Tensor):
+            found.append(v)
+        elif isinstance(v, (list, tuple)):
+            found.extend(x for x in v if isinstance(x, Tensor))
+    return found
+
+
+def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Gradients for flat_tensors(args)."""
+    decl = op.decl
+    if decl.vjp is None:
+        raise NotImplementedError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
+    g = grads[0] if len(grads) == 1 else grads
+    r = decl.vjp(Backward(op, needs, outs), g, *args)
+    flat: list[Any] = []
+    for x in r if isinstance(r, tuple) else (r,):
+        if isinstance(x, list):
+            flat.extend(x)
+        else:
+            flat.append(x)
+    tensors = flat_tensors(op, args)
+    if len(flat) > len(tensors):  # numbers stood where tensors might
+        keep = []
+        j = 0
+        for i in op.schema.tensor_positions:
+            v = args[i] if i < len(args) else None
+            n = len(v) if isinstance(v, (list, tuple)) else 1
+            if isinstance(v, (list, tuple)):
+                keep.extend(x for x, y in zip(flat[j : j + n], v, strict=False) if isinstance(y, Tensor))
+            elif isinstance(v, Tensor):
+                keep.append(flat[j])
+            j += n
+        flat = keep
+    if len(flat) != len(tensors):
+        raise RuntimeError(f"{op}: vjp gave {len(flat)} gradients for {len(tensors)} tensor arguments")
+    return decl.fix_gradients(op, tuple(x if n else None for x, n in zip(flat, needs, strict=True)), args)
+
+
+def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Autograd's protocol: gradients of the outputs in, gradients along the edges out."""
+    args, outs = node.unpack(), node.unpack_outs() or ()
+    if all(g is None for g in grads):
+        return (None,) * len(node.edges)
+    if len(grads) == 1 or op.decl.__dict__.get("undefined_grads"):
+        full = grads
+    else:
+        full = tuple(materialize(g, o) for g, o in zip(grads, outs, strict=True))
+    return call_vjp(op.base, node.needs_input, full, args, outs)
+
+
+def materialize(g: Any, out: Any) -> Any:
+    """Zeros for an undefined output gradient (None stays for outputs that carry none)."""
+    if g is not None or not isinstance(out, Tensor):
+        return g
+    if not (out.dtype.is_floating_point or out.dtype.is_complex):
+        return None
+    zeros = op_module.packet("zeros").ops[0]
+    return dispatch(zeros, (tuple(out.shape), out.dtype, None, out.device, None))
+
+
+# ---- what is saved ----
+
+
+class Spy:
+    """Notes which stand-ins' values an operator touched."""
+
+    def __init__(self) -> None:
+        self.origin: dict[int, int] = {}
+        self.alive: list[Any] = []
+        self.touched: set[int] = set()
+
+    def watch(self, t: Any, number: int) -> Any:
+        self.origin[id(t)] = number
+        self.alive.append(t)
+        return t
+
+
+_spies: list[Spy] = []
+
+
+def geometry_layer(op: Op, args: tuple[Any, ...]) -> Any:
+    """Operators on stand-ins: geometry comes out; values may be touched only under a spy."""
+    tensors = flat_tensors(op, args)
+    stand_ins = [t for t in tensors if t._bits & state.GEOMETRY]
+    spy = _spies[-1] if _spies else None
+    before = state.set_suspended(state.get_suspended() | state.GEOMETRY)
+    try:
+        if not op.decl.geometry_only:
+            if spy is None:
+                raise RuntimeError(
+                    f"{op} reads the values of a tensor of which a backward kept only the shape: "
+                    "the saved set of its vjp is incomplete (see Declaration.saves_by)"
+                )
+            spy.touched.update(spy.origin[id(t)] for t in stand_ins if id(t) in spy.origin)
+        if op.decl.kind == "view":
+            out = op.decl.run(*args)  # type: ignore[attr-defined]
+            sources = [spy.origin[id(t)] for t in stand_ins if id(t) in spy.origin] if spy else []
+            for o in out if isinstance(out, (tuple, list)) else (out,):
+                o._bits |= state.GEOMETRY
+                if spy and sources:
+                    spy.watch(o, sources[0])
+            return out
+        if spy is None and op.decl.geometry_only:
+            return functional(op, args) if op.variant == "functional" else args[0]
+        if op.variant == "inplace":
+            return args[0]
+        return fake_results(op, args)
+    finally:
+        state.set_suspended(before)
+
+
+def fake_results(op: Op, args: tuple[Any, ...]) -> Any:
+    """Stand-ins for the results, from the declaration's shapes alone."""
+    decl = op.decl
+    if decl.meta is None and decl.kind in ("opaque", "composite") and decl.decompose is not None:
+        return decl.decompose(*args)
+    specs = decl.infer(op, args)
+    if isinstance(specs, TensorSpec):
+        return stand_in(specs)
+    return tuple(stand_in(s) if isinstance(s, TensorSpec) else s for s in specs)
+
+
+def stand_in(spec: TensorSpec) -> Tensor:
+    """A tensor of that geometry without bytes."""
+    stride = spec.stride
+    if stride is None:
+        stride, c = [0] * len(spec.shape), 1
+        for i in range(len(spec.shape) - 1, -1, -1):
+            stride[i] = c
+            c *= max(spec.shape[i], 1)
+    bytes_ = _native.UntypedStorage.fake(0, spec.device)
+    t = _native.wrap(Tensor, bytes_, spec.dtype, spec.shape, stride, 0)
+    t._bits = state.GEOMETRY
+    return t
+
+
+LAYERS[state.GEOMETRY] = geometry_layer
+
+
+def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    """Which tensor arguments and which outputs the vjp reads the values of."""
+    decl = op.decl
+    extra = tuple(
+        v if isinstance(v, (str, bool, type(None))) or a.name in decl.saves_by else None
+        for a, v in zip(op.schema.args, args, strict=False)
+        if not a.is_tensor
+    )
+    shape = tuple(
+        len(a) if isinstance(a, (list, tuple)) else a is None if not isinstance(a, Tensor) else t.dim() == 0
+        for a in (args[i] for i in op.schema.tensor_positions)
+        for t in (a,)
+    )
+    key = (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
+    found = op.saves.get(key)
+    if found is None:
+        found = op.saves[key] = _derive(op, needs, args, outs)
+    return found
+
+
+def _derive(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
+    spy = Spy()
+    number = 0
+    replaced: list[Any] = []
+    for v in args:
+        if isinstance(v, Tensor):
+            replaced.append(spy.watch(_native.geometry(v), number))
+            number += 1
+        elif isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v):
+            items = []
+            for x in v:
+                if isinstance(x, Tensor):
+                    x = spy.watch(_native.geometry(x), number)
+                    number += 1
+                items.append(x)
+            replaced.append(items)
+        else:
+            replaced.append(v)
+    results, grads = [], []
+    for i, o in enumerate(outs):
+        if isinstance(o, Tensor):
+            results.append(spy.watch(_native.geometry(o), number + i))
+            floating = o.dtype.is_floating_point or o.dtype.is_complex
+            grads.append(_native.geometry(o) if floating else None)
+        else:
+            results.append(o)
+            grads.append(None)
+    _spies.append(spy)
+    suspended = state.set_suspended((1 << 13) - 1 & ~(state.GEOMETRY | state.COMPOSITE))
+    grad = state.set_grad(False)
+    try:
+        call_vjp(op, needs, tuple(grads), tuple(replaced), tuple(results))
+    finally:
+        state.set_grad(grad)
+        state.set_suspended(suspended)
+        _spies.pop()
+    return (
+        frozenset(i for i in spy.touched if i < number),
+        frozenset(i - number for i in spy.touched if i >= number),
+    )
+
+
+def describe_saves(op: Op) -> str:
+    """What has been derived so far, as text."""
+    lines = [f"{op}:"]
+    for (needs, _, _), (ins, outs) in op.saves.items():
+        want = ", ".join(str(i) for i, n in enumerate(needs) if n)
+        lines.append(f"  gradients of {want or 'nothing'}: inputs {sorted(ins)}, outputs {sorted(outs)}")
+    return "\n".join(lines)
+
+
+op_module.run_backward = run_backward

@@ -1,0 +1,50 @@
+"""What the composition root takes from each rank: Tensor's further methods, top-level functions,
+lazily loaded names. Tables only; rank R9 (it may see everything below the public libraries)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src.autograd import api as autograd_api
+from flambeau._src.autograd import engine, views  # noqa: F401
+from flambeau._src.core import interchange, printing, storage
+from flambeau._src.core.slots import fill
+from flambeau._src.ops import creation, indexing
+
+LAZY_MODULES = (
+    "nn", "optim", "utils", "autograd", "fx", "func", "linalg", "fft", "special", "distributions",
+    "distributed", "cuda", "backends", "jit", "onnx", "export", "compiler", "library", "random",
+    "serialization", "multiprocessing", "overrides", "testing", "amp", "hub", "profiler",
+    "storage", "types", "version", "return_types", "_utils", "_nn", "_C", "ops", "sparse",
+    "accelerator", "cpu", "mps", "xpu", "masked", "nested", "quantization", "ao",
+    "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
+)  # fmt: skip
+LAZY_NAMES: dict[str, tuple[str, str]] = {
+    "save": ("flambeau.serialization", "save"),
+    "load": ("flambeau.serialization", "load"),
+    "vmap": ("flambeau.func", "vmap"),
+    "compile": ("flambeau._src.compiler.api", "compile"),
+}
+
+
+def tensor_methods() -> dict[str, Any]:
+    """Methods and properties that are Python on every path."""
+    return {
+        **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
+        **indexing.METHODS, **autograd_api.METHODS,
+    }  # fmt: skip
+
+
+def functions() -> dict[str, Any]:
+    """Top-level functions that are Python on every path."""
+    return {**creation.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+
+
+def operator_methods() -> dict[str, Any]:
+    """Methods that serve Python's operators but are not operators of the table."""
+    return indexing.OPERATORS
+
+
+def fill_slots() -> None:
+    """Fill what the lower ranks call upward through."""
+    fill("default_nowrap_functions", frozenset)

@@ -1,0 +1,202 @@
+/* Nodes of the recorded graph, and what they save. A node never refers to its own output tensor. */
+#include "native.h"
+
+PyTypeObject *NodeType;
+static int64_t sequence;
+
+Node *fl_node(PyTypeObject *type, PyObject *op, Py_ssize_t nedges) {
+    Node *n = (Node *)type->tp_alloc(type, 0);
+    if (!n) return NULL;
+    n->op = Py_NewRef(op);
+    n->seq = sequence++;
+    n->needs = 1;
+    n->nedges = nedges;
+    n->edges = n->inl;
+    if (nedges > 3) {
+        n->edges = PyMem_Calloc(nedges, sizeof(Edge));
+        if (!n->edges) { n->edges = n->inl; n->nedges = 0; Py_DECREF(n); PyErr_NoMemory(); return NULL; }
+    }
+    return n;
+}
+int fl_edge(Node *n, Py_ssize_t i, Tensor *t) {
+    int r = fl_requires_grad(t);
+    if (r < 0) return -1;
+    if (!r) return 0;
+    n->edges[i].target = Py_NewRef(t->grad_fn ? t->grad_fn : (PyObject *)t);
+    n->edges[i].nr = t->grad_fn ? t->output_nr : 0;
+    return 1;
+}
+void fl_attach(Tensor *out, Node *n, int nr) {
+    Py_XSETREF(out->grad_fn, Py_NewRef((PyObject *)n));
+    out->output_nr = nr; out->requires_grad = 1; out->attr_version = fl_version(out);
+}
+PyObject *fl_saved(Tensor *t, int is_output) {
+    Saved *s = PyObject_GC_New(Saved, &SavedType);
+    if (!s) return NULL;
+    s->packed = s->unpack = NULL; s->is_output = is_output; s->output_nr = t->output_nr; s->version = fl_version(t);
+    if (is_output) {
+        s->t = fl_alias(t, t->ndim, t->sizes, t->strides, t->offset);
+        if (s->t && Py_TYPE(t) != TensorType) s->t->bits = 0;
+    } else s->t = (Tensor *)Py_NewRef((PyObject *)t);
+    if (!s->t) { PyObject_GC_Del(s); return NULL; }
+    PyObject_GC_Track(s);
+    return (PyObject *)s;
+}
+static PyObject *hook(const char *name, PyObject *args) {
+    PyObject *f = PyDict_GetItemString(fl_hooks, name), *r = f && args ? PyObject_CallObject(f, args) : NULL;
+    Py_XDECREF(args);
+    return r;
+}
+static PyObject *saved_unpack(Saved *s, PyObject *node) {
+    if (s->unpack) return PyObject_CallOneArg(s->unpack, s->packed);
+    if (fl_version(s->t) != s->version && !(s->t->flags & FL_T_INFERENCE))
+        return hook("version_error", Py_BuildValue("(OLO)", s->t, (long long)s->version, node));
+    if (!s->is_output) return Py_NewRef((PyObject *)s->t);
+    Tensor *t = s->t, *r = fl_alias(t, t->ndim, t->sizes, t->strides, t->offset);
+    if (r && node != Py_None) fl_attach(r, (Node *)node, s->output_nr);
+    return (PyObject *)r;
+}
+static int saved_traverse(Saved *s, visitproc visit, void *arg) { Py_VISIT(s->t); Py_VISIT(s->packed); Py_VISIT(s->unpack); return 0; }
+static int saved_clear(Saved *s) { Py_CLEAR(s->t); Py_CLEAR(s->packed); Py_CLEAR(s->unpack); return 0; }
+static void saved_dealloc(Saved *s) { PyObject_GC_UnTrack(s); saved_clear(s); PyObject_GC_Del(s); }
+/* pack(packed, unpack): saved-tensor hooks took the tensor over. */
+static PyObject *saved_pack(Saved *s, PyObject *args) {
+    PyObject *p, *u;
+    if (!PyArg_ParseTuple(args, "OO", &p, &u)) return NULL;
+    Py_XSETREF(s->packed, Py_NewRef(p)); Py_XSETREF(s->unpack, Py_NewRef(u));
+    Py_CLEAR(s->t);
+    Py_RETURN_NONE;
+}
+static PyObject *saved_tensor(Saved *s, void *c) { return Py_NewRef(s->t ? (PyObject *)s->t : Py_None); }
+static PyMethodDef saved_methods[] = {{"unpack", (PyCFunction)saved_unpack, METH_O}, {"pack", (PyCFunction)saved_pack, METH_VARARGS}, {0}};
+static PyGetSetDef saved_getset[] = {{"tensor", (getter)saved_tensor}, {0}};
+static PyMemberDef saved_members[] = {
+    {"is_output", T_INT, offsetof(Saved, is_output), READONLY}, {"version", T_LONGLONG, offsetof(Saved, version), READONLY}, {"output_nr", T_INT, offsetof(Saved, output_nr)}, {0}};
+PyTypeObject SavedType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau._native.Saved", .tp_basicsize = sizeof(Saved), .tp_dealloc = (destructor)saved_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, .tp_traverse = (traverseproc)saved_traverse, .tp_clear = (inquiry)saved_clear,
+    .tp_methods = saved_methods, .tp_getset = saved_getset, .tp_members = saved_members};
+
+static int traverse(Node *n, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(n)); Py_VISIT(n->args); Py_VISIT(n->outs); Py_VISIT(n->ctx); Py_VISIT(n->hooks); Py_VISIT(n->dict); Py_VISIT(n->op);
+    for (Py_ssize_t i = 0; i < n->nedges; i++) Py_VISIT(n->edges[i].target);
+    return 0;
+}
+static int clear(Node *n) {
+    Py_CLEAR(n->args); Py_CLEAR(n->outs); Py_CLEAR(n->ctx); Py_CLEAR(n->hooks); Py_CLEAR(n->dict);
+    for (Py_ssize_t i = 0; i < n->nedges; i++) Py_CLEAR(n->edges[i].target);
+    return 0;
+}
+static void dealloc(Node *n) {
+    PyTypeObject *tp = Py_TYPE(n);
+    PyObject_GC_UnTrack(n);
+    Py_TRASHCAN_BEGIN(n, dealloc)
+    if (n->weakrefs) PyObject_ClearWeakRefs((PyObject *)n);
+    clear(n);
+    Py_CLEAR(n->op);
+    if (n->edges && n->edges != n->inl) PyMem_Free(n->edges);
+    tp->tp_free((PyObject *)n);
+    Py_DECREF(tp);
+    Py_TRASHCAN_END
+}
+static PyObject *g_edges(Node *n, void *c) {
+    PyObject *r = PyTuple_New(n->nedges);
+    for (Py_ssize_t i = 0; r && i < n->nedges; i++)
+        PyTuple_SET_ITEM(r, i, Py_BuildValue("(Oi)", n->edges[i].target ? n->edges[i].target : Py_None, n->edges[i].nr));
+    return r;
+}
+static PyObject *g_need(Node *n, void *c) {   /* which edges want a gradient */
+    PyObject *r = PyTuple_New(n->nedges);
+    for (Py_ssize_t i = 0; r && i < n->nedges; i++) PyTuple_SET_ITEM(r, i, Py_NewRef(n->edges[i].target ? Py_True : Py_False));
+    return r;
+}
+static PyObject *unpack_tree(PyObject *o, PyObject *node) {
+    if (Py_TYPE(o) == &SavedType) return saved_unpack((Saved *)o, node);
+    if (PyTuple_CheckExact(o)) {
+        Py_ssize_t k = PyTuple_GET_SIZE(o);
+        PyObject *r = PyTuple_New(k);
+        for (Py_ssize_t i = 0; r && i < k; i++) {
+            PyObject *x = unpack_tree(PyTuple_GET_ITEM(o, i), node);
+            if (!x) { Py_CLEAR(r); break; }
+            PyTuple_SET_ITEM(r, i, x);
+        }
+        return r;
+    }
+    return Py_NewRef(o);
+}
+static PyObject *released(Node *n) {
+    PyErr_SetString(PyExc_RuntimeError, "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+        "already been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+        "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors after calling backward.");
+    return NULL;
+}
+static PyObject *m_unpack(Node *n, PyObject *u) {
+    if (n->released) return released(n);
+    if (!n->args) Py_RETURN_NONE;
+    return unpack_tree(n->args, (PyObject *)n);
+}
+static PyObject *m_unpack_outs(Node *n, PyObject *u) {
+    if (n->released) return released(n);
+    if (!n->outs) Py_RETURN_NONE;
+    return unpack_tree(n->outs, (PyObject *)n);
+}
+static int holds_saved(PyObject *o) {
+    if (!o) return 0;
+    if (Py_TYPE(o) == &SavedType) return 1;
+    if (PyTuple_CheckExact(o)) for (Py_ssize_t i = PyTuple_GET_SIZE(o); i--;) if (holds_saved(PyTuple_GET_ITEM(o, i))) return 1;
+    return 0;
+}
+/* release(): drop what was saved; a node that saved only geometry can run again. */
+static PyObject *m_release(Node *n, PyObject *u) {
+    if (!holds_saved(n->args) && !holds_saved(n->outs)) Py_RETURN_NONE;
+    n->released = 1; Py_CLEAR(n->args); Py_CLEAR(n->outs); Py_RETURN_NONE; }
+static PyObject *m_seq(Node *n, PyObject *u) { return PyLong_FromLongLong(n->seq); }
+static PyObject *m_reduce_edge(Node *n, PyObject *args) {   /* _set_edge(i, target or None, nr) */
+    Py_ssize_t i; PyObject *t; int nr;
+    if (!PyArg_ParseTuple(args, "nOi", &i, &t, &nr)) return NULL;
+    if (i < 0 || i >= n->nedges) { PyErr_SetString(PyExc_IndexError, "edge"); return NULL; }
+    Py_XSETREF(n->edges[i].target, t == Py_None ? NULL : Py_NewRef(t));
+    n->edges[i].nr = nr;
+    Py_RETURN_NONE;
+}
+static PyGetSetDef getset[] = {{"edges", (getter)g_edges}, {"needs_input", (getter)g_need},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
+static PyMemberDef members[] = {
+    {"op", T_OBJECT, offsetof(Node, op)}, {"args", T_OBJECT, offsetof(Node, args)}, {"outs", T_OBJECT, offsetof(Node, outs)},
+    {"ctx", T_OBJECT, offsetof(Node, ctx)}, {"hooks", T_OBJECT, offsetof(Node, hooks)}, {"seq", T_LONGLONG, offsetof(Node, seq)},
+    {"num_outputs", T_INT, offsetof(Node, needs)}, {"released", T_INT, offsetof(Node, released)},
+    {"__dictoffset__", T_PYSSIZET, offsetof(Node, dict), READONLY}, {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weakrefs), READONLY}, {0}};
+static PyMethodDef methods[] = {
+    {"unpack", (PyCFunction)m_unpack, METH_NOARGS}, {"unpack_outs", (PyCFunction)m_unpack_outs, METH_NOARGS}, {"release", (PyCFunction)m_release, METH_NOARGS},
+    {"_sequence_nr", (PyCFunction)m_seq, METH_NOARGS}, {"_set_edge", (PyCFunction)m_reduce_edge, METH_VARARGS}, {0}};
+
+/* node(type, op, tensors): edges lead to what made each tensor (None: no edge). */
+static PyObject *f_node(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3 || !PyType_Check(a[0]) || !PySequence_Check(a[2])) { PyErr_SetString(PyExc_TypeError, "node(type, op, tensors)"); return NULL; }
+    PyObject *f = PySequence_Fast(a[2], "tensors");
+    if (!f) return NULL;
+    Py_ssize_t k = PySequence_Fast_GET_SIZE(f);
+    Node *nd = fl_node((PyTypeObject *)a[0], a[1], k);
+    for (Py_ssize_t i = 0; nd && i < k; i++) {
+        PyObject *t = PySequence_Fast_GET_ITEM(f, i);
+        if (t != Py_None && Tensor_Check(t) && fl_edge(nd, i, (Tensor *)t) < 0) Py_CLEAR(nd);
+    }
+    Py_DECREF(f);
+    return (PyObject *)nd;
+}
+static PyObject *f_saved(PyObject *m, PyObject *args) {
+    PyObject *t; int out = 0;
+    if (!PyArg_ParseTuple(args, "O!|p", TensorType, &t, &out)) return NULL;
+    return fl_saved((Tensor *)t, out);
+}
+static PyObject *f_sequence(PyObject *m, PyObject *u) { return PyLong_FromLongLong(sequence); }
+static PyMethodDef functions[] = {{"node", (PyCFunction)f_node, METH_FASTCALL}, {"saved", f_saved, METH_VARARGS}, {"sequence", f_sequence, METH_NOARGS}, {0}};
+
+int fl_node_init(PyObject *m) {
+    PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear}, {Py_tp_getset, getset},
+        {Py_tp_members, members}, {Py_tp_methods, methods}, {0, NULL}};
+    PyType_Spec spec = {"flambeau.autograd.graph.Node", sizeof(Node), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+    NodeType = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!NodeType || PyModule_AddObjectRef(m, "Node", (PyObject *)NodeType) < 0 || fl_add_type(m, &SavedType)) return -1;
+    return PyModule_AddFunctions(m, functions);
+}

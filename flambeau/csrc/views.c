@@ -1,0 +1,247 @@
+/* Views without copying: their geometry, and the plain call that records them. */
+#include "fast.h"
+
+#define PLAIN(t) (!(t)->bits && !(t)->sym)
+
+/* A view of t. rest (borrowed): the recorded call's arguments after the tensor. */
+PyObject *fl_view_of(Fast *f, Tensor *t, int nd, const int64_t *sizes, const int64_t *strides, int64_t off, PyObject *rest) {
+    int needs = fl_recording() ? fl_requires_grad(t) : 0;
+    if (needs < 0 || (needs && (!f || !f->node_type))) return NULL;
+    Tensor *v = fl_alias(t, nd, sizes, strides, off);
+    if (!v) return NULL;
+    v->attr_version = fl_version(v);
+    if (f && f->kind == FL_K_DETACH) return (PyObject *)v;
+    if (!(t->flags & FL_T_INFERENCE)) v->base = (Tensor *)Py_NewRef((PyObject *)(t->base ? t->base : t));
+    if (!fl_state.grad) v->flags |= FL_T_NOGRAD_VIEW;
+    if (!needs) return (PyObject *)v;
+    Py_ssize_t nr = rest ? PyTuple_GET_SIZE(rest) : 0;
+    Node *n = fl_node((PyTypeObject *)f->node_type, f->op, 1);
+    PyObject *tup = PyTuple_New(1 + nr), *g = (PyObject *)fl_geometry(t);
+    if (!n || !tup || !g || fl_edge(n, 0, t) < 0) { Py_XDECREF(n); Py_XDECREF(tup); Py_XDECREF(g); Py_DECREF(v); return NULL; }
+    PyTuple_SET_ITEM(tup, 0, g);
+    for (Py_ssize_t i = 0; i < nr; i++) PyTuple_SET_ITEM(tup, 1 + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
+    n->args = tup;
+    fl_attach(v, n, 0);
+    Py_DECREF(n);
+    return (PyObject *)v;
+}
+/* Strides of t seen with other sizes, when no copy is needed: dimensions that are dense among
+   themselves form a block, and each block must split into whole new dimensions. */
+static int view_strides(Tensor *t, int nd, const int64_t *sizes, int64_t *out) {
+    if (!t->numel) {
+        if (nd == t->ndim && !memcmp(sizes, t->sizes, nd * sizeof *sizes)) { memcpy(out, t->strides, nd * sizeof *out); return 1; }
+        int64_t c = 1;
+        for (int i = nd; i--;) { out[i] = c; c *= sizes[i] > 1 ? sizes[i] : 1; }
+        return 1;
+    }
+    int j = nd - 1; int64_t block = 1, base = t->ndim ? t->strides[t->ndim - 1] : 1, filled = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        block *= t->sizes[i];
+        int end = i == 0 || (t->sizes[i - 1] != 1 && t->strides[i - 1] != block * base);
+        if (!end) continue;
+        while (j >= 0 && (filled < block || sizes[j] == 1)) { out[j] = filled * base; filled *= sizes[j]; j--; }
+        if (filled != block) return 0;
+        if (i > 0) { base = t->strides[i - 1]; block = filled = 1; }
+    }
+    for (; j >= 0; j--) { if (sizes[j] != 1) return 0; out[j] = t->ndim ? filled * base : 1; }
+    return 1;
+}
+static int infer(Tensor *t, int nd, int64_t *sizes) {          /* fill in the -1; 0 when the sizes do not fit */
+    int64_t n = 1; int at = -1;
+    for (int i = 0; i < nd; i++) {
+        if (sizes[i] == -1) { if (at >= 0) return 0; at = i; }
+        else if (sizes[i] < 0) return 0;
+        else n *= sizes[i];
+    }
+    if (at < 0) return n == t->numel;
+    if (!n || t->numel % n) return 0;
+    sizes[at] = t->numel / n;
+    return 1;
+}
+static int wrap(int64_t *d, int n) {
+    if (n <= 0) n = 1;
+    if (*d < -n || *d >= n) return 0;
+    if (*d < 0) *d += n;
+    return 1;
+}
+static int one_int(PyObject *o, int64_t *v) {
+    if (!PyLong_CheckExact(o)) return 0;
+    *v = PyLong_AsLongLong(o);
+    if (*v == -1 && PyErr_Occurred()) { PyErr_Clear(); return 0; }
+    return 1;
+}
+static PyObject *tuple_of(int n, const int64_t *v) {
+    PyObject *r = PyTuple_New(n);
+    for (int i = 0; r && i < n; i++) PyTuple_SET_ITEM(r, i, PyLong_FromLongLong(v[i]));
+    return r;
+}
+static PyObject *with_rest(Fast *f, Tensor *t, int nd, const int64_t *sz, const int64_t *st, int64_t off, PyObject *rest) {
+    PyObject *r = rest ? fl_view_of(f, t, nd, sz, st, off, rest) : NULL;
+    Py_XDECREF(rest);
+    return r;
+}
+#define RECORDING(t) (fl_recording() && ((t)->requires_grad || (t)->base))
+#define REST(...) (RECORDING(t) ? Py_BuildValue(__VA_ARGS__) : PyTuple_New(0))
+
+PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    if (kw || n < 1 || !Tensor_Check(a[0])) return NULL;
+    Tensor *t = (Tensor *)a[0];
+    if (!PLAIN(t) || (fl_recording() && fl_requires_grad(t) && !f->node_type)) return NULL;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], d, e; int nd = t->ndim, k;
+    if (f->kind != FL_K_VIEW && f->kind != FL_K_RESHAPE && f->kind != FL_K_EXPAND) { memcpy(sz, t->sizes, nd * sizeof *sz); memcpy(st, t->strides, nd * sizeof *st); }
+    switch (f->kind) {
+    case FL_K_DETACH: return n == 1 ? fl_view_of(f, t, nd, sz, st, t->offset, NULL) : NULL;
+    case FL_K_VIEW: case FL_K_RESHAPE: case FL_K_EXPAND: case FL_K_PERMUTE: {
+        int64_t v[FL_MAXDIM]; int m;
+        if (n == 2 && (PyTuple_Check(a[1]) || PyList_CheckExact(a[1]))) {
+            m = fl_ints(a[1], v, "", "");
+            if (m < 0) { PyErr_Clear(); return NULL; }
+        } else {
+            m = (int)n - 1;
+            if (m < 1 || m > FL_MAXDIM) return NULL;
+            for (int i = 0; i < m; i++) if (!one_int(a[1 + i], v + i)) return NULL;
+        }
+        if (f->kind == FL_K_PERMUTE) {
+            char seen[FL_MAXDIM] = {0};
+            if (m != nd) return NULL;
+            for (int i = 0; i < m; i++) {
+                d = v[i];
+                if (!wrap(&d, nd) || seen[d]) return NULL;
+                seen[d] = 1; sz[i] = t->sizes[d]; st[i] = t->strides[d];
+            }
+            return with_rest(f, t, nd, sz, st, t->offset, REST("(N)", tuple_of(m, v)));
+        }
+        if (f->kind == FL_K_EXPAND) {
+            if (m < nd) return NULL;
+            for (int i = 0; i < m; i++) {
+                int j = i - (m - nd);
+                if (j < 0) { if (v[i] < 0) return NULL; sz[i] = v[i]; st[i] = 0; continue; }
+                if (v[i] == -1 || v[i] == t->sizes[j]) { sz[i] = t->sizes[j]; st[i] = t->strides[j]; }
+                else if (t->sizes[j] == 1 && v[i] >= 0) { sz[i] = v[i]; st[i] = 0; }
+                else return NULL;
+            }
+            for (int i = m - nd; i--;) if (sz[i] == 1) st[i] = 0;
+            for (int i = m - nd - 1; i >= 0; i--) {      /* leading new dimensions of extent one continue densely */
+                int64_t ns = i + 1 < m ? sz[i + 1] * st[i + 1] : 1;
+                st[i] = sz[i] == 1 ? ns : 0;
+            }
+            return with_rest(f, t, m, sz, st, t->offset, REST("(N)", tuple_of(m, v)));
+        }
+        memcpy(sz, v, m * sizeof *v);
+        if (!infer(t, m, sz)) return NULL;
+        if (t->contiguous && t->numel) { int64_t c = 1; for (int i = m; i--;) { st[i] = c; c *= sz[i] > 1 ? sz[i] : 1; } }
+        else if (!view_strides(t, m, sz, st)) return NULL;
+        return with_rest(f, t, m, sz, st, t->offset, REST("(N)", tuple_of(m, f->kind == FL_K_VIEW ? v : sz)));
+    }
+    case FL_K_T:
+        if (n != 1 || nd > 2) return NULL;
+        if (nd == 2) { sz[0] = t->sizes[1]; sz[1] = t->sizes[0]; st[0] = t->strides[1]; st[1] = t->strides[0]; }
+        return fl_view_of(f, t, nd, sz, st, t->offset, NULL);
+    case FL_K_TRANSPOSE:
+        if (n != 3 || !one_int(a[1], &d) || !one_int(a[2], &e) || !wrap(&d, nd) || !wrap(&e, nd)) return NULL;
+        if (nd) { sz[d] = t->sizes[e]; sz[e] = t->sizes[d]; st[d] = t->strides[e]; st[e] = t->strides[d]; }
+        return with_rest(f, t, nd, sz, st, t->offset, REST("(OO)", a[1], a[2]));
+    case FL_K_UNSQUEEZE:
+        if (n != 2 || !one_int(a[1], &d) || nd >= FL_MAXDIM || !wrap(&d, nd + 1)) return NULL;
+        for (k = nd; k > d; k--) { sz[k] = sz[k - 1]; st[k] = st[k - 1]; }
+        st[d] = d < nd ? t->sizes[d] * t->strides[d] : 1; sz[d] = 1;
+        return with_rest(f, t, nd + 1, sz, st, t->offset, REST("(L)", (long long)d));
+    case FL_K_SQUEEZE:
+        if (n == 2) {
+            if (!one_int(a[1], &d) || !wrap(&d, nd) || RECORDING(t)) return NULL;
+            if (nd && sz[d] == 1) { for (k = (int)d; k + 1 < nd; k++) { sz[k] = sz[k + 1]; st[k] = st[k + 1]; } nd--; }
+            return fl_view_of(f, t, nd, sz, st, t->offset, NULL);
+        }
+        if (n != 1 || RECORDING(t)) return NULL;
+        for (k = e = 0; k < nd; k++) if (sz[k] != 1) { sz[e] = sz[k]; st[e++] = st[k]; }
+        return fl_view_of(f, t, (int)e, sz, st, t->offset, NULL);
+    case FL_K_SELECT:
+        if (n != 3 || !one_int(a[1], &d) || !one_int(a[2], &e) || !nd || !wrap(&d, nd) || !wrap(&e, (int)(sz[d] ? sz[d] : 0)) || !sz[d]) return NULL;
+        { int64_t off = t->offset + e * st[d];
+          for (k = (int)d; k + 1 < nd; k++) { sz[k] = sz[k + 1]; st[k] = st[k + 1]; }
+          return with_rest(f, t, nd - 1, sz, st, off, REST("(LL)", (long long)d, (long long)e)); }
+    default: return NULL;
+    }
+}
+
+/* ---- x[...] with integers, slices, None and Ellipsis ---- */
+static PyObject *slow(PyObject *self, PyObject *key) {
+    Function *f = fl_slot_fn[FL_SLOT_GETITEM];
+    if (!f) { PyErr_SetString(PyExc_TypeError, "indexing is not defined for Tensor"); return NULL; }
+    PyObject *v[2] = {self, key};
+    return PyObject_Vectorcall(f->slow, v, 2, NULL);
+}
+static int bound(PyObject *o, int64_t dflt, int64_t *v) {
+    if (o == Py_None) { *v = dflt; return 1; }
+    return one_int(o, v);
+}
+PyObject *fl_getitem(PyObject *self, PyObject *key) {
+    Tensor *t = (Tensor *)self;
+    Function *fn = fl_slot_fn[FL_SLOT_GETITEM];
+    if (!fn || !fn->fast || !fn->fast->next || !PLAIN(t)) return slow(self, key);
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], i, b, e, s;
+    int nd = t->ndim, rec = fl_recording() ? fl_requires_grad(t) : 0;
+    if (rec < 0) return NULL;
+    if (PyLong_CheckExact(key)) {
+        if (!nd || !one_int(key, &i)) return slow(self, key);
+        if (i < 0) i += t->sizes[0];
+        if (i < 0 || i >= t->sizes[0]) {
+            PyErr_Format(PyExc_IndexError, "index %S is out of bounds for dimension 0 with size %lld", key, (long long)t->sizes[0]);
+            return NULL;
+        }
+        Fast *sel = fn->fast->next;
+        if (rec && !sel->node_type) return slow(self, key);
+        PyObject *rest = rec ? Py_BuildValue("(iL)", 0, (long long)i) : NULL;
+        PyObject *r = fl_view_of(sel, t, nd - 1, t->sizes + 1, t->strides + 1, t->offset + i * t->strides[0], rest);
+        Py_XDECREF(rest);
+        return r;
+    }
+    PyObject *const *k; Py_ssize_t n;
+    if (PyTuple_CheckExact(key)) { k = &PyTuple_GET_ITEM(key, 0); n = PyTuple_GET_SIZE(key); }
+    else if (PySlice_Check(key) || key == Py_None || key == Py_Ellipsis) { k = &key; n = 1; }
+    else return slow(self, key);
+    if (rec && !(n == 1 && PySlice_Check(k[0]) && fn->fast->also->node_type)) return slow(self, key);
+    int used = 0, dots = 0, out = 0, d = 0; int64_t off = t->offset;
+    for (Py_ssize_t j = 0; j < n; j++) { if (k[j] == Py_Ellipsis) dots++; else if (k[j] != Py_None) used++; }
+    if (used > nd || dots > 1 || n > 16 || n + nd > FL_MAXDIM || !n) return slow(self, key);
+    PyObject *rest = NULL;
+    for (Py_ssize_t j = 0; j < n; j++) {
+        if (k[j] == Py_None) { sz[out] = 1; st[out] = d < nd ? t->sizes[d] * t->strides[d] : 1; out++; }
+        else if (k[j] == Py_Ellipsis) for (int m = nd - used; m--; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
+        else if (PyLong_CheckExact(k[j])) {
+            if (!one_int(k[j], &i)) return slow(self, key);
+            if (i < 0) i += t->sizes[d];
+            if (i < 0 || i >= t->sizes[d]) return slow(self, key);
+            off += i * t->strides[d++];
+        } else if (PySlice_Check(k[j])) {
+            PySliceObject *sl = (PySliceObject *)k[j];
+            int64_t len = t->sizes[d];
+            if (!bound(sl->step, 1, &s) || s < 1 || !bound(sl->start, 0, &b) || !bound(sl->stop, INT64_MAX, &e)) return slow(self, key);
+            int64_t b0 = b < 0 ? b + len : b, e0 = e < 0 ? e + len : e;
+            if (b0 < 0) b0 = 0;
+            if (b0 > len) b0 = len;
+            if (e0 > len) e0 = len;
+            if (e0 < b0) e0 = b0;
+            if (rec) {
+                if (!b0 && e0 == len && s == 1) return slow(self, key);
+                rest = Py_BuildValue("(iLLL)", 0, (long long)b, (long long)e, (long long)s);
+            }
+            sz[out] = (e0 - b0 + s - 1) / s; st[out++] = t->strides[d] * s; off += b0 * t->strides[d++];
+        } else return slow(self, key);
+    }
+    for (; d < nd; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
+    PyObject *r = fl_view_of(fn->fast->also, t, out, sz, st, off, rest);
+    Py_XDECREF(rest);
+    return r;
+}
+
+static PyObject *f_view_strides(PyObject *m, PyObject *args) {   /* view_strides(tensor, size) -> strides or None */
+    PyObject *t, *s; int64_t sz[FL_MAXDIM], st[FL_MAXDIM];
+    if (!PyArg_ParseTuple(args, "O!O", TensorType, &t, &s)) return NULL;
+    int n = fl_ints(s, sz, "view", "size");
+    if (n < 0) return NULL;
+    if (!view_strides((Tensor *)t, n, sz, st)) Py_RETURN_NONE;
+    return tuple_of(n, st);
+}
+static PyMethodDef functions[] = {{"view_strides", f_view_strides, METH_VARARGS}, {0}};
+int fl_views_init(PyObject *m) { return PyModule_AddFunctions(m, functions); }
