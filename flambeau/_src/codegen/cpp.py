@@ -14,6 +14,8 @@ from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule
 from .body import Body
 from .fragments import Text
 from .primitives import PRIMITIVES
+from .reductions import COMBINERS
+from .rows import print_row_kernel
 from .scalarmath import SCALAR_MATH
 from .staging import DECLARATIONS
 from .storage import STORAGE
@@ -33,10 +35,23 @@ def _single_or_scalar(name: str):  # noqa: ANN202 - a piece, see fragments.Text
     return piece
 
 
+def _logaddexp(text: Text, vector: str) -> str:
+    """log(exp(a) + exp(b)); equal infinities stay."""
+    return text.fill(
+        "static inline $F logaddexp_$F($F a, $F b) {\n"
+        "    $F m = $(sel)((a > b) | (a != a), a, b), n = $(sel)((a > b) | (a != a), b, a);\n"
+        "    $F y = m + $(log1p)($(exp)(n - m));\n"
+        "    return $(sel)((m == n) & (m - m != 0), m, y);\n}",
+        vector,
+    )
+
+
 LIBRARY = {
     **PRIMITIVES,
     **STORAGE,
+    **COMBINERS,
     **SCALAR_MATH,
+    "logaddexp": _logaddexp,
     **{n: _single_or_scalar(n) if n in SCALAR_MATH else MATH32[n] for n in MATH32},
 }
 
@@ -47,7 +62,10 @@ def print_kernels(kernels: Iterable[tuple[str, Kernel, Schedule]], target: Targe
     text.parts.append(DECLARATIONS)
     for symbol, kernel, schedule in kernels:
         text.parts.append(f"/* {kernel} */".replace("\n", "\n * "))
-        _print_map(symbol, kernel, schedule, text)
+        if kernel.kind == "map":
+            _print_map(symbol, kernel, schedule, text)
+        else:
+            print_row_kernel(symbol, kernel, schedule, text, _lanes(schedule, target))
     return str(text)
 
 

@@ -8,6 +8,7 @@ from .fragments import C_TYPES, Text, lanes_of, scalar_of
 
 __all__ = ["PRIMITIVES"]
 
+_CHARS = "(char __attribute__((vector_size({}))))"
 _PIECE = "static inline $F {name}_$F({args}) {{ {body} }}"
 
 
@@ -155,11 +156,9 @@ def any_lane(text: Text, vector: str) -> str:
         q = text.type("i64", 8)
         fast = f"return __builtin_ia32_ptestmq512(({q})m, ({q})m, -1) != 0;"
     elif n == 32 and text.target.isa != "generic":
-        q = text.type("i8", 32)
-        fast = f"return __builtin_ia32_pmovmskb256(({q})m) != 0;"
+        fast = f"return __builtin_ia32_pmovmskb256({_CHARS.format(32)}m) != 0;"
     elif n == 16 and text.target.isa != "generic":
-        q = text.type("i8", 16)
-        fast = f"return __builtin_ia32_pmovmskb128(({q})m) != 0;"
+        fast = f"return __builtin_ia32_pmovmskb128({_CHARS.format(16)}m) != 0;"
     else:
         fast = ""
     slow = "long long r = 0; for (int i = 0; i < $W; i++) r |= m[i]; return r != 0;"

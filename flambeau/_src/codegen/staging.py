@@ -25,7 +25,35 @@ typedef void map_loop(char *const *p, const i64 *step, i64 nv, const void *param
 struct map { map_loop *loop, *stream; const unsigned char *size; int nops, nout; i64 lanes; };
 #define map_driver fl_map_driver_STAMP
 void map_driver(const struct map *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
-                const void *params);"""
+                const void *params);
+struct rows;
+typedef void rows_loop(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
+                       const void *params, char *kept, i64 slot, char *buf);
+/* along, across: see rows.py; nkept values of kept_size bytes an element pass between passes */
+struct rows {
+    rows_loop *along, *across;
+    const unsigned char *size, *per_row;
+    int nops, nout; i64 lanes; int nkept, kept_size, passes;
+};
+enum { SEGMENT = 4096, ABREAST = 16 };
+#define row_driver fl_row_driver_STAMP
+#define row_segment fl_row_segment_STAMP
+#define row_flush fl_row_flush_STAMP
+#define row_put fl_row_put_STAMP
+#define row_spread fl_row_spread_STAMP
+#define row_abreast fl_row_abreast_STAMP
+void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
+                const void *params);
+i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 n0, char *buf,
+                char **p, i64 *step);
+void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m, char *const *p);
+void row_put(char *d, i64 stride, const char *s, i64 n, int size);
+char *row_spread(const char *s, char *to, int size, i64 lanes);
+i64 row_abreast(const struct rows *k, i64 n0, int passes);
+/* where a vector of rows is read: in place, or (one value for all rows) spread in a buffer */
+static inline char *row_at(char *s, i64 step, char *buf, int operand, int size, i64 lanes) {
+    return step ? s : row_spread(s, buf + operand * SEGMENT * 8, size, lanes);
+}"""
 
 _COPIES = r"""
 #define EACH_SIZE(DO) switch (size) { \
@@ -62,7 +90,7 @@ static void transpose(char *d, i64 ld, const char *s, i64 s0, i64 n0, i64 n1, in
 #ifndef __clang__
     if (size == 4) {
         b0 = n0 & ~3; b1 = n1 & ~3;
-        for (i64 i = 0; i < b1; i += 4) for (i64 j = 0; j < b0; j += 4) {
+        for (i64 j = 0; j < b0; j += 4) for (i64 i = 0; i < b1; i += 4) {
             const char *p = s + j * s0 + i * 4;
             tr4 a = *(const tr4_u *)p, b = *(const tr4_u *)(p + s0);
             tr4 c = *(const tr4_u *)(p + 2 * s0), e = *(const tr4_u *)(p + 3 * s0);
@@ -86,7 +114,7 @@ static void transpose(char *d, i64 ld, const char *s, i64 s0, i64 n0, i64 n1, in
 """
 
 _MAP_DRIVER = r"""
-enum { BLOCK = 1024, TILE = 32, FAR = 8 << 20 };
+enum { BLOCK = 1024, TILE0 = 256, TILE1 = 16, FAR = 8 << 20 };
 
 /* n0 x n1 elements (at most BLOCK, or n0 < lanes), every operand through a buffer */
 static void map_staged(const struct map *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
@@ -150,14 +178,14 @@ static void map_rows(const struct map *k, char *const *ptr, const i64 *st, i64 n
     }
 }
 
-/* tiles of TILE x TILE, inputs that lie along dimension 1 turned on the way */
+/* tiles of TILE0 x TILE1, inputs that lie along dimension 1 turned on the way */
 static void map_tiles(const struct map *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
                       const void *params) {
     const int n = k->nops;
-    char buf[n][TILE * TILE * 8] __attribute__((aligned(64)));
+    char buf[n][TILE0 * TILE1 * 8] __attribute__((aligned(64)));
     char *p[n]; i64 step[n];
-    for (i64 j = 0; j < n0; j += TILE) for (i64 i = 0; i < n1; i += TILE) {
-        const i64 c = n0 - j < TILE ? n0 - j : TILE, r = n1 - i < TILE ? n1 - i : TILE;
+    for (i64 j = 0; j < n0; j += TILE0) for (i64 i = 0; i < n1; i += TILE1) {
+        const i64 c = n0 - j < TILE0 ? n0 - j : TILE0, r = n1 - i < TILE1 ? n1 - i : TILE1;
         const int edge = c % k->lanes != 0;
         for (int a = 0; a < n; a++) {
             const int size = k->size[a];
@@ -213,10 +241,129 @@ void map_driver(const struct map *k, char *const *ptr, const i64 *st, i64 n0, i6
 }
 """
 
-STAMP = hashlib.sha256((_DECLARATIONS + _COPIES + _MAP_DRIVER).encode()).hexdigest()[:10]
+_ROW_DRIVER = r"""
+void *malloc(unsigned long);
+void free(void *);
+
+void row_put(char *d, i64 stride, const char *s, i64 n, int size) {
+    scatter(d, stride, 0, s, 0, n, 1, size);
+}
+char *row_spread(const char *s, char *to, int size, i64 lanes) {
+    gather(to, 0, s, 0, 0, lanes, 1, size);
+    return to;
+}
+
+/* vectors of rows side by side: all of a block's data should stay in the second-level cache */
+i64 row_abreast(const struct rows *k, i64 n0, int passes) {
+    i64 bytes = 0, most;
+    if (passes < 2) return ABREAST;
+    for (int a = 0; a < k->nops; a++) if (!k->per_row[a]) bytes += k->size[a];
+    bytes += k->nkept * k->kept_size;
+    most = (1 << 19) / (n0 * bytes * k->lanes + 1);
+    return most < 1 ? 1 : most < ABREAST ? most : ABREAST;
+}
+
+/* pointers and steps for the next elements of a row from j on; returns how many: whole vectors,
+   or fewer than one at the end of the row */
+i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 n0, char *buf,
+                char **p, i64 *step) {
+    const i64 w = k->lanes;
+    i64 m = n0 - j;
+    const int tail = m < w;
+    if (!tail) { m -= m % w; if (m > SEGMENT) m = SEGMENT; }
+    for (int a = 0; a < k->nops; a++) {
+        const int size = k->size[a];
+        char *to = buf + (i64)a * SEGMENT * 8;
+        step[a] = w * size;
+        p[a] = to;
+        if (k->per_row[a]) step[a] = 0;
+        else if (st[a] == size && !tail) p[a] = q[a] + j * size;
+        else if (a < k->nout) continue;
+        else if (st[a] == 0) { step[a] = 0; if (j == 0) row_spread(q[a], to, size, w); }
+        else {
+            gather(to, 0, q[a] + j * st[a], st[a], 0, m, 1, size);
+            if (tail) __builtin_memset(to + m * size, 0, (w - m) * size);
+        }
+    }
+    return m;
+}
+void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m, char *const *p) {
+    for (int a = 0; a < k->nout; a++)
+        if (!k->per_row[a] && p[a] != q[a] + j * st[a])
+            scatter(q[a] + j * st[a], st[a], 0, p[a], 0, m, 1, k->size[a]);
+}
+
+/* short rows: a tile of them is turned so that a vector holds the same element of many rows */
+static void row_turned(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
+                       const void *params, char *kept, i64 slot, char *buf) {
+    const int n = k->nops;
+    i64 rows = SEGMENT / 2 / n0, s[2 * n];
+    char *p[n], *tile[n];
+    char turned[n][SEGMENT / 2 * 8] __attribute__((aligned(64)));
+    rows -= rows % k->lanes;
+    if (rows > 256) rows = 256;
+    for (i64 i = 0; i < n1; i += rows) {
+        const i64 r = n1 - i < rows ? n1 - i : rows;
+        for (int a = 0; a < n; a++) {
+            const int size = k->size[a];
+            p[a] = ptr[a] + i * st[n + a];
+            s[a] = st[a]; s[n + a] = st[n + a];
+            tile[a] = p[a];
+            if (k->per_row[a] || st[a] == 0 || st[n + a] == 0) continue;
+            tile[a] = turned[a]; s[a] = rows * size; s[n + a] = size;
+            if (a >= k->nout) transpose(turned[a], rows, p[a], st[n + a], r, n0, size);
+        }
+        k->across(k, tile, s, n0, r, params, kept, slot, buf);
+        for (int a = 0; a < k->nout; a++)
+            if (tile[a] != p[a]) scatter(p[a], st[n + a], st[a], turned[a], rows, r, n0, k->size[a]);
+    }
+}
+
+void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
+                const void *params) {
+    const int n = k->nops;
+    int across = 1, inner = 1, turnable = 1;
+    i64 done = 0;
+    if (n1 <= 0) return;
+    for (int a = 0; a < n; a++) {
+        const int size = k->size[a], spread = a >= k->nout;
+        if (k->per_row[a]) continue;
+        across &= st[n + a] == size || (spread && st[n + a] == 0);
+        inner &= st[a] == size || (spread && st[a] == 0);
+        turnable &= (st[a] == size && st[n + a] != size) || (spread && st[a] == 0 && st[n + a] == size)
+            || (spread && st[n + a] == 0);
+    }
+    if (n1 >= k->lanes && n0 > 0) {
+        if (across && (!inner || n0 == 1)) done = n1 - n1 % k->lanes;
+        else if (turnable && n0 <= 64) { done = n1 - n1 % k->lanes; across = 0; }
+    }
+    char buf[(i64)n * SEGMENT * 8] __attribute__((aligned(64)));
+    char local[k->nkept ? 65536 : 64] __attribute__((aligned(64))), *kept = local, *heap = 0;
+    const i64 abreast = done ? row_abreast(k, n0, k->passes) : 1;
+    const i64 slot = ((n0 + 1) * k->lanes * abreast * k->kept_size + 63) & ~63LL;
+    const i64 short_slot = ((n0 + k->lanes) * k->kept_size + 63) & ~63LL;
+    const i64 want = k->nkept * (done ? slot : short_slot);
+    if (want > 65536) {
+        heap = malloc(want + 64);
+        kept = heap + (64 - ((i64)heap & 63));
+    }
+    if (done) {
+        rows_loop *loop = across ? k->across : row_turned;
+        loop(k, ptr, st, n0, done, params, kept, slot, buf);
+    }
+    if (done < n1) {
+        char *q[n];
+        for (int a = 0; a < n; a++) q[a] = ptr[a] + done * st[n + a];
+        k->along(k, q, st, n0, n1 - done, params, kept, done ? slot : short_slot, buf);
+    }
+    if (heap) free(heap);
+}
+"""
+
+STAMP = hashlib.sha256((_DECLARATIONS + _COPIES + _MAP_DRIVER + _ROW_DRIVER).encode()).hexdigest()[:10]
 DECLARATIONS = _DECLARATIONS.replace("STAMP", STAMP)
 
 
 def support_text(target: Target) -> str:
     """The C that every kernel calls; one library of it must be loaded (globally) before them."""
-    return DECLARATIONS + _COPIES + _MAP_DRIVER
+    return DECLARATIONS + _COPIES + _MAP_DRIVER + _ROW_DRIVER
