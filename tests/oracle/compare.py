@@ -28,6 +28,7 @@ class Judge:
     theirs: list[bytes]
     gradient: bool = False
     strides: bool = False  # compare strides (and only them)
+    ulps: int = ULPS
 
     def tree(self, ours: Any, theirs: Any, ref: Any = None, at: str = "out") -> str | None:
         """First difference between two result trees."""
@@ -119,10 +120,10 @@ class Judge:
             return R64 * np.abs(theirs) + A64 * scale
         error = np.abs(theirs - centre)
         if self.kind in ELEMENTWISE and not self.gradient:
-            floor = ULPS * EPS[name] * np.abs(centre)
+            floor = self.ulps * EPS[name] * np.abs(centre)
             return np.maximum(2 * error, floor) + TINY[name]
         worst = error[np.isfinite(error)]
-        floor = max(ULPS * EPS[name] * scale, 2 * float(worst.max()) if worst.size else 0.0)
+        floor = max(self.ulps * EPS[name] * scale, 2 * float(worst.max()) if worst.size else 0.0)
         return np.maximum(2 * error, floor) + TINY[name]
 
 

@@ -19,6 +19,10 @@ PROGRAMS: dict[str, Callable[[ModuleType], Any]] = {
     for name, fn in vars(module).items()
     if callable(fn) and getattr(fn, "__module__", "") == module.__name__ and name[0] != "_"
 }
+# Units in the last place, of the tensor's largest value, that a program's results may be off:
+# random numbers are exact; whole training steps let differences grow.
+_LOOSE = {"programs_random": 0, "programs_tensor": 4, "programs_autograd": 64}
+ULPS = {name: _LOOSE[fn.__module__.rpartition(".")[2]] for name, fn in PROGRAMS.items()}
 
 
 def run(rt: ModuleType, name: str, pack: wire.Pack) -> checks.Outcome:

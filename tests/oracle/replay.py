@@ -233,7 +233,8 @@ class Replayer:
         else:
             reason = None
         self.tally.add("errors", reason, where)
-        exact = None if ours.get("err") == recorded["torch"] else (
+        said = [part.replace(f"{self.rt.__name__}.", "torch.") for part in ours.get("err", [])]
+        exact = None if said == recorded["torch"] else (
             f"{ours.get('err')}, torch {recorded['torch']}"
         )  # fmt: skip
         self.tally.add("error_text", exact, where)
@@ -291,7 +292,7 @@ def replay_programs(rt: ModuleType, path: Path) -> Tally:
         elif "err" in ours:
             reason = f"{ours['err'][0]}: {ours['err'][1]}"
         else:
-            judge = Judge("other", pack.buffers, buffers)
+            judge = Judge("other", pack.buffers, buffers, ulps=programs.ULPS[name])
             reason = judge.tree(ours["out"], theirs["out"])
             judge.strides = True
             reason = reason or judge.tree(ours["out"], theirs["out"])

@@ -99,7 +99,9 @@ def encode_plain(rt: ModuleType, value: Any) -> Node:
     """Everything that is neither a tensor nor a container; raises `Unencodable`."""
     if isinstance(value, np.generic):  # first: np.float64 is a float
         return {"k": "npscalar", "t": type(value).__name__, "v": encode_plain(rt, value.item())}
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return value.replace(f"{rt.__name__}.", "torch.")
+    if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, complex):
         return {"k": "complex", "v": [value.real, value.imag]}
