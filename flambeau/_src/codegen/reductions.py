@@ -74,35 +74,48 @@ def _combiner(name: str) -> Callable[[Text, str], str]:
     return piece
 
 
-def _arg_combiner(name: str) -> Callable[[Text, str], str]:
-    """The position of the extreme over lanes; among equals, and among NaNs, the first."""
+def _better(name: str) -> Callable[[Text, str], str]:
+    """Takes (y, j) into (x, i): the extreme; among equals, and among NaNs, the first position."""
 
     def piece(text: Text, vector: str) -> str:
         w, short = lanes_of(vector), scalar_of(vector)
         size, kind = C_TYPES[short][1:]
         i = text.type("i64", w)
-        shuffle = text.use("shuffle_xor", i)
         choose = text.use("sel", i)
         sign = ">" if name == "argmax" else "<"
-        nan = "(y != y) & (x == x)" if kind == "f" else "(x != x)"
-        tie = "(y == x)" + (" | ((y != y) & (x != x))" if kind == "f" else "")
-        wide = (lambda m: f"__builtin_convertvector({m}, {i})") if size != 8 else (lambda m: m)
-        back = "$I" if size != 8 else ""
-        better = wide(f"($I)((y {sign} x) | ({nan}))")
-        equal = wide(f"($I)({tie})")
-        narrow = f"__builtin_convertvector(m, {back})" if back else "m"
+        better, tie = f"y {sign} x", "y == x"
+        if kind == "f":
+            better = f"({better}) | ((y != y) & (x == x))"
+            tie = f"({tie}) | ((y != y) & (x != x))"
+        wide, narrow = "(M)({})", "($I)m"
+        if size != 8:
+            wide, narrow = "__builtin_convertvector(($I)({}), M)", "__builtin_convertvector(m, $I)"
+        wide = wide.replace("M", i)
+        return text.fill(
+            f"static inline void better_{name}_$F($F *px, {i} *pi, $F y, {i} j) {{\n"
+            f"    $F x = *px; {i} i = *pi;\n"
+            f"    {i} m = {wide.format(better)} | ({wide.format(tie)} & ({i})(j < i));\n"
+            f"    *px = $(sel)({narrow}, y, x); *pi = {choose}(m, j, i);\n}}",
+            vector,
+        )
+
+    return piece
+
+
+def _arg_combiner(name: str) -> Callable[[Text, str], str]:
+    """The position of the extreme over lanes."""
+
+    def piece(text: Text, vector: str) -> str:
+        w = lanes_of(vector)
+        i = text.type("i64", w)
+        shuffle = text.use("shuffle_xor", i)
         steps, s = [], w // 2
         while s:
-            steps.append(
-                f"y = $(shuffle_xor)(x, {s}); j = {shuffle}(i, {s});"
-                f" m = ({i})({better}) | (({i})({equal}) & ({i})(j < i));"
-                f" x = $(sel)(($I){narrow}, y, x); i = {choose}(m, j, i);"
-            )
+            steps.append(f"$(better_{name})(&x, &i, $(shuffle_xor)(x, {s}), {shuffle}(i, {s}));")
             s //= 2
         body = "\n    ".join(steps)
         return text.fill(
-            f"static inline {i} all_{name}_$F($F x, {i} i) {{\n    $F y; {i} j, m;\n    {body}\n"
-            "    return i;\n}",
+            f"static inline {i} all_{name}_$F($F x, {i} i) {{\n    {body}\n    return i;\n}}",
             vector,
         )
 
@@ -112,6 +125,7 @@ def _arg_combiner(name: str) -> Callable[[Text, str], str]:
 COMBINERS: dict[str, Callable[[Text, str], str]] = {
     **{f"all_{n}": _combiner(n) for n in ("sum", "prod", "max", "min", "fmax", "fmin")},
     **{f"all_{n}": _arg_combiner(n) for n in ("argmax", "argmin")},
+    **{f"better_{n}": _better(n) for n in ("argmax", "argmin")},
 }
 
 
@@ -196,18 +210,19 @@ class Reduction:
         wide = f"m{v}" if size == 8 else f"__builtin_convertvector(m{v}, {i})"
         b.put(f"i{v}[u] = {b.text.use('sel', i)}({wide}, {index}, i{v}[u]);")
 
-    def fold(self, used: str, block: str) -> None:
-        """At the end of block number ``block`` of the row."""
+    def fold(self, used: str, block: str, more: str) -> None:
+        """At the end of block number ``block`` of the row, when the row goes on (``more``)."""
         if not self.blocked:
             return
         v = self.v
         zero = f"({self.type}){{}}"
+        self.body.put(f"if ({more}) {{")
         self.body.put(
-            f"for (int u = 0; u < {used}; u++) {{ b{v}[u] += a{v}[u]; a{v}[u] = {zero}; }}"
+            f"    for (int u = 0; u < {used}; u++) {{ b{v}[u] += a{v}[u]; a{v}[u] = {zero}; }}"
         )
         self.body.put(
-            f"if (({block} & 63) == 63) for (int u = 0; u < {used}; u++)"
-            f" {{ c{v}[u] += b{v}[u]; b{v}[u] = {zero}; }}"
+            f"    if (({block} & 63) == 63) for (int u = 0; u < {used}; u++)"
+            f" {{ c{v}[u] += b{v}[u]; b{v}[u] = {zero}; }} }}"
         )
 
     def result(self, u: str) -> str:
@@ -244,7 +259,9 @@ class Reduction:
 
     def _join_positions(self, unroll: int, every: str) -> None:
         b, v = self.body, self.v
-        assert unroll == 1, "positions are not unrolled"
+        better = b.text.use(f"better_{self.name}", self.type)
+        for u in range(1, unroll):
+            b.put(f"{better}(&a{v}[0], &i{v}[0], a{v}[{u}], i{v}[{u}]);")
         b.define(v, f"{every}(a{v}[0], i{v}[0])")
 
 

@@ -144,6 +144,7 @@ def _along(r: _Rows) -> None:
     b.indent = "    "
     r.uniforms()
     b.put(f"char *p[{r.n}], *q[{r.n}]; i64 step[{r.n}];")
+    b.put("const int direct = row_direct(k, st);")
     b.put("for (i64 row = 0; row < n1; row++) {")
     b.indent = " " * 8
     b.put(f"for (int a = 0; a < {r.n}; a++) q[a] = ptr[a] + row * st[{r.n} + a];")
@@ -164,14 +165,13 @@ def _along(r: _Rows) -> None:
 def _along_pass(r: _Rows, p: int) -> None:
     b, s = r.body, r.schedule
     reductions, scans = r.reductions(p), r.scans(p)
-    simple = not scans and not any(x.position for x in reductions)
-    unroll = 4 if simple and s.pass_cost[p] + 2 * len(reductions) < _CHEAP and reductions else 1
+    unroll = 4 if not scans and s.pass_cost[p] + 2 * len(reductions) < _CHEAP and reductions else 1
     for x in (*reductions, *scans):
         x.declare(str(unroll), str(unroll))
     last = p == s.n_passes - 1
     b.put("for (i64 j = 0, m, block = 0; j < n0; j += m, block++) {")
     b.indent = " " * 12
-    b.put("m = row_segment(k, q, st, j, n0, buf, p, step);")
+    b.put(f"m = row_next(k, direct, q, st, j, n0, buf, p, step, {r.n}, {r.lanes});")
     b.put(f"i64 nv = (m + {r.lanes - 1}) / {r.lanes};")
     masks = {1 if x.boolean else DTYPES[r.kernel.insts[x.arg].dtype].size for x in reductions}
     for size in sorted(masks):
@@ -206,7 +206,7 @@ def _along_pass(r: _Rows, p: int) -> None:
     if last and any(not row for row in r.kernel.row_outs):
         b.put("row_flush(k, q, st, j, m, p);")
     for x in reductions:
-        x.fold(str(unroll), "block")
+        x.fold(str(unroll), "block", "j + m < n0")
     b.indent = " " * 8
     b.put("}")
     for x in reductions:
@@ -247,9 +247,15 @@ def _across(r: _Rows) -> None:
         if s.level[v] == 1 and k.insts[v].dtype != "bool":
             b.put(f"{b.vector(v)} r{v}[{_ABREAST}];")
     b.put(f"i64 nu; const i64 most = row_abreast(k, n0, {s.n_passes});")
+    for a, d in enumerate(r.dtypes):
+        if a >= r.n_out:
+            b.put(
+                f"char *end{a} = ptr[{a}] + (n0 - 1) * st[{a}] + n1 * {DTYPES[d].size};"
+            )
+    b.put(f"const i64 groups = (n1 + {r.lanes - 1}) / {r.lanes};")
     b.put(f"for (i64 row = 0; row < n1; row += nu * {r.lanes}) {{")
     b.indent = " " * 8
-    b.put(f"nu = (n1 - row) / {r.lanes} < most ? (n1 - row) / {r.lanes} : most;")
+    b.put(f"nu = groups - row / {r.lanes} < most ? groups - row / {r.lanes} : most;")
     for a, d in enumerate(r.dtypes):
         b.put(
             f"char *q{a} = ptr[{a}] + row * st[{r.n + a}];"
@@ -286,7 +292,13 @@ def _across_pass(r: _Rows, p: int) -> None:
         used |= {o for o in outs if not r.kernel.row_outs[o]}
     for a in sorted(used):
         size = DTYPES[r.dtypes[a]].size
-        b.put(f"char *p{a} = row_at(q{a} + j * st[{a}], e{a}, buf, {a}, {size}, {r.lanes});")
+        if a < r.n_out:
+            b.put(f"char *p{a} = q{a} + j * st[{a}];")
+        else:
+            b.put(
+                f"char *p{a} = row_at(q{a} + j * st[{a}], e{a}, end{a}, nu, buf, {a}, {size},"
+                f" {r.lanes});"
+            )
     if r.needs_index(p):
         i = b.text.type("i64", r.lanes)
         b.put(f"const {i} at = {b.text.use('dup', i)}(j);")
@@ -304,7 +316,7 @@ def _across_pass(r: _Rows, p: int) -> None:
         b.indent = " " * n
         b.put("}")
     for x in reductions:
-        x.fold("nu", "block")
+        x.fold("nu", "block", "j < n0")
     b.indent = " " * 8
     b.put("}")
     _across_rows(r, reductions, r.row_values(p + 1))
@@ -358,13 +370,14 @@ def _across_outputs(r: _Rows) -> None:
         return
     b.put("for (int u = 0; u < nu; u++) {")
     b.indent = " " * 12
+    b.put(f"const i64 left = n1 - row - u * {r.lanes};")
     saved = b.scope()
     for o in rows:
         t = b.storage(k.out_dtypes[o])
         b.put(f"const {t} out{o} = {b.stored(k.outs[o], k.out_dtypes[o])};")
         b.put(
             f"row_put(q{o} + u * {r.lanes} * st[{r.n + o}], st[{r.n + o}], (const char *)&out{o},"
-            f" {r.lanes}, {DTYPES[k.out_dtypes[o]].size});"
+            f" left < {r.lanes} ? left : {r.lanes}, {DTYPES[k.out_dtypes[o]].size});"
         )
     b.leave(saved)
     b.indent = " " * 8

@@ -50,9 +50,28 @@ void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m
 void row_put(char *d, i64 stride, const char *s, i64 n, int size);
 char *row_spread(const char *s, char *to, int size, i64 lanes);
 i64 row_abreast(const struct rows *k, i64 n0, int passes);
-/* where a vector of rows is read: in place, or (one value for all rows) spread in a buffer */
-static inline char *row_at(char *s, i64 step, char *buf, int operand, int size, i64 lanes) {
-    return step ? s : row_spread(s, buf + operand * SEGMENT * 8, size, lanes);
+/* where vectors of rows are read: in place, or, when that would pass the end of the operand or is
+   one value for all rows, from a buffer */
+static inline char *row_at(char *s, i64 step, char *end, i64 nu, char *buf, int operand, int size,
+                           i64 lanes) {
+    buf += operand * SEGMENT * 8;
+    if (!step) return row_spread(s, buf, size, lanes);
+    if (__builtin_expect(s + nu * step <= end, 1)) return s;
+    if (s < end) __builtin_memcpy(buf, s, end - s);
+    return buf;
+}
+/* the next elements of a row: as row_segment, which it is short for where all is contiguous */
+static inline i64 row_next(const struct rows *k, int direct, char *const *q, const i64 *st, i64 j,
+                           i64 n0, char *buf, char **p, i64 *step, const int nops, const i64 w) {
+    i64 m = n0 - j;
+    if (!direct || m < w) return row_segment(k, q, st, j, n0, buf, p, step);
+    m -= m % w;
+    for (int a = 0; a < nops; a++) { p[a] = q[a] + j * st[a]; step[a] = w * st[a]; }
+    return m > SEGMENT ? SEGMENT : m;
+}
+static inline int row_direct(const struct rows *k, const i64 *st) {
+    for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
+    return 1;
 }"""
 
 _COPIES = r"""
@@ -319,23 +338,62 @@ static void row_turned(const struct rows *k, char *const *ptr, const i64 *st, i6
     }
 }
 
+/* rows that lie in the other order or with gaps: a few at a time are made dense */
+static void row_dense(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
+                      const void *params, char *kept, i64 slot, char *buf) {
+    const int n = k->nops;
+    const i64 ld = (n0 + 15) & ~15LL;
+    i64 s[2 * n], at = 0, offset[n];
+    char *p[n], *q[n], *heap;
+    for (int a = 0; a < n; a++) {
+        const int size = k->size[a];
+        s[a] = st[a]; s[n + a] = st[n + a];
+        offset[a] = -1;
+        if (k->per_row[a] || st[a] == size || st[a] == 0) continue;
+        offset[a] = at; at += 16 * ld * size;
+        s[a] = size; s[n + a] = ld * size;
+    }
+    heap = malloc(at + 64);
+    for (i64 i = 0; i < n1; i += 16) {
+        const i64 r = n1 - i < 16 ? n1 - i : 16;
+        for (int a = 0; a < n; a++) {
+            p[a] = q[a] = ptr[a] + i * st[n + a];
+            if (offset[a] < 0) continue;
+            q[a] = heap + offset[a];
+            if (a < k->nout) continue;
+            if (st[n + a] == k->size[a]) transpose(q[a], ld, p[a], st[a], n0, r, k->size[a]);
+            else gather(q[a], ld, p[a], st[a], st[n + a], n0, r, k->size[a]);
+        }
+        k->along(k, q, s, n0, r, params, kept, slot, buf);
+        for (int a = 0; a < k->nout; a++) {
+            if (offset[a] < 0) continue;
+            if (st[n + a] == k->size[a] && st[a] % k->size[a] == 0)
+                transpose(p[a], st[a] / k->size[a], q[a], ld * k->size[a], r, n0, k->size[a]);
+            else scatter(p[a], st[a], st[n + a], q[a], ld, n0, r, k->size[a]);
+        }
+    }
+    free(heap);
+}
+
 void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
                 const void *params) {
     const int n = k->nops;
-    int across = 1, inner = 1, turnable = 1;
+    int full_out = 0, across = 1, inner = 1, turnable = 1;
     i64 done = 0;
     if (n1 <= 0) return;
     for (int a = 0; a < n; a++) {
         const int size = k->size[a], spread = a >= k->nout;
         if (k->per_row[a]) continue;
+        full_out |= a < k->nout;
         across &= st[n + a] == size || (spread && st[n + a] == 0);
         inner &= st[a] == size || (spread && st[a] == 0);
         turnable &= (st[a] == size && st[n + a] != size) || (spread && st[a] == 0 && st[n + a] == size)
             || (spread && st[n + a] == 0);
     }
-    if (n1 >= k->lanes && n0 > 0) {
-        if (across && (!inner || n0 == 1)) done = n1 - n1 % k->lanes;
-        else if (turnable && n0 <= 64) { done = n1 - n1 % k->lanes; across = 0; }
+    if (n0 > 0 && across && (!inner || n0 == 1) && (n1 >= k->lanes || (!full_out && n0 > 8)))
+        done = full_out ? n1 - n1 % k->lanes : n1;
+    else if (n1 >= k->lanes && n0 > 0 && turnable && n0 <= 64) {
+        done = n1 - n1 % k->lanes; across = 0;
     }
     char buf[(i64)n * SEGMENT * 8] __attribute__((aligned(64)));
     char local[k->nkept ? 65536 : 64] __attribute__((aligned(64))), *kept = local, *heap = 0;
@@ -354,7 +412,8 @@ void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i
     if (done < n1) {
         char *q[n];
         for (int a = 0; a < n; a++) q[a] = ptr[a] + done * st[n + a];
-        k->along(k, q, st, n0, n1 - done, params, kept, done ? slot : short_slot, buf);
+        rows_loop *loop = inner || n1 - done < 4 || n0 < 64 || n0 > 65536 ? k->along : row_dense;
+        loop(k, q, st, n0, n1 - done, params, kept, done ? slot : short_slot, buf);
     }
     if (heap) free(heap);
 }
