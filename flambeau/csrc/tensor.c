@@ -610,6 +610,13 @@ static PyObject *f_store(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* s
     if (r < 0 || PyErr_Occurred()) return NULL;
     return PyBool_FromLong(!r);
 }
+static PyObject *f_zero(PyObject *m, PyObject *o) {   /* zero(tensor): bytes to 0 when dense, else False */
+    if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "zero(tensor)"); return NULL; }
+    Tensor *t = (Tensor *)o;
+    if (!t->contiguous || (!t->storage->data && t->numel)) Py_RETURN_FALSE;
+    if (t->numel) memset(fl_data(t), 0, t->numel * t->dtype->itemsize);
+    Py_RETURN_TRUE;
+}
 static PyObject *f_types(PyObject *m, PyObject *args) {   /* set_types(Size, disabled_torch_function) */
     PyObject *s, *d;
     if (!PyArg_ParseTuple(args, "OO", &s, &d)) return NULL;
@@ -643,7 +650,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
 static PyMethodDef functions[] = {
     {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
     {"geometry", f_geometry, METH_O}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
-    {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
+    {"zero", f_zero, METH_O}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 
 int fl_tensor_init(PyObject *m) {
     str_function = PyUnicode_InternFromString("__torch_function__");

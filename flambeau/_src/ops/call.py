@@ -6,6 +6,7 @@ layer wants goes from C to the kernel and never comes here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: di
     if call_bits(args, kwargs, 0) & _PUBLIC:
         return slot("function_layer")(function, args, kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
+    wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind == "factory" else False
     op, bound = resolve(packet, args, kwargs)
     if out is not None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
@@ -39,7 +41,10 @@ def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: di
         if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
             raise TypeError(f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
         return named(op, dispatch(op.out_op, bound + outs))
-    return named(op, dispatch(op, bound))
+    result = named(op, dispatch(op, bound))
+    if wants:
+        result.requires_grad = True
+    return result
 
 
 def named(op: Op, result: Any) -> Any:
@@ -285,6 +290,18 @@ def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
 
     made = kind(name or packet.name, slow)
     return made
+
+
+def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A Python-level function or method that modes and subclasses see like an operator."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if call_bits(args, kwargs, 0) & _PUBLIC:
+            return slot("function_layer")(wrapper, args, kwargs)
+        return function(*args, **kwargs)
+
+    return wrapper
 
 
 class Namespace:

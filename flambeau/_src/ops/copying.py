@@ -1,4 +1,4 @@
-"""Making, filling, copying and converting tensors."""
+"""Filling, copying and converting tensors; leaving the graph."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import state
-from flambeau._src.core.slots import fill, slot
+from flambeau._src.core import layout
+from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, run
-from flambeau._src.ops.kinds import Pointwise, scalar_tensor
+from flambeau._src.ops.call import aten, check_no_self_overlap
+from flambeau._src.ops.kinds import Composite, Pointwise, Split, View, cast, kernel_for, scalar_tensor, unbroadcast
 from flambeau._src.ops.op import Declaration, TensorSpec, packet
 
 
@@ -19,6 +19,8 @@ class _Identity(Pointwise):
 
     schema = "_identity(Tensor self) -> Tensor"
     public = ""
+    inplace = False
+    out = False
 
     def expr(k: Any, a: Any) -> Any:
         return a
@@ -26,21 +28,45 @@ class _Identity(Pointwise):
 
 def copy_into(target: Tensor, source: Tensor) -> None:
     """target[...] = source: broadcast, converted, any strides. No layer sees it."""
-    if not target.numel():
+    if not target.numel() or target.untyped_storage().is_fake:
         return
-    from flambeau._src.ops.kinds import Split, kernel_for  # one module: kinds calls back through a slot
-
+    if source.untyped_storage() is target.untyped_storage() and source is not target:
+        source = _plain_clone(source)
     op = _Identity.op  # type: ignore[attr-defined]
     parts = Split(op, (source,))
-    address = kernel_for(op, _Identity.expr, "map", parts, [source], (target,), _common(source.dtype, target.dtype))
+    common = target.dtype if target.dtype.is_complex else source.dtype
+    address = kernel_for(op, _Identity.expr, "map", parts, [source], (target,), common)
     if address is None:
-        slot("evaluate")(parts.adapter(_Identity.expr), "map", (target,), [source], [], None, target.dtype)
+        _copy_numpy(target, source)
         return
     _native.run_map(address, (target,), (source,), None)
 
 
-def _common(source: dt.dtype, target: dt.dtype) -> dt.dtype:
-    return target if target.is_complex else source
+def _copy_numpy(target: Tensor, source: Tensor) -> None:
+    import numpy as np  # lazy: NumPy is heavy
+
+    from flambeau._src.core.interchange import array_of  # lazy: with it
+
+    def wide(t: Tensor) -> Any:
+        return array_of(cast(t, dt.float32)) if t.dtype.name.startswith(("bfloat", "float8")) else array_of(t)
+
+    values = wide(source)
+    if source.dtype.is_complex and not target.dtype.is_complex:
+        values = values.real
+    if target.dtype.name.startswith(("bfloat", "float8")):
+        from flambeau._src.core.interchange import share_array  # lazy: with it
+
+        copy_into(target, share_array(np.ascontiguousarray(values, dtype=np.float32)))
+        return
+    with np.errstate(all="ignore"):
+        array_of(target)[...] = values
+
+
+def _plain_clone(t: Tensor) -> Tensor:
+    shape, stride = _native.geometry_of([t])
+    out = _native.empty(shape, t.dtype, t.device, stride)
+    copy_into(out, t)
+    return out
 
 
 def cast_to(t: Tensor, dtype: dt.dtype) -> Tensor:
@@ -51,21 +77,346 @@ def cast_to(t: Tensor, dtype: dt.dtype) -> Tensor:
     return out
 
 
+def fill_with(target: Tensor, value: Any) -> None:
+    """Every element becomes the number. No layer sees it."""
+    if target.untyped_storage().is_fake or not target.numel():
+        return
+    if value == 0 and not isinstance(value, complex) and str(value) != "-0.0" and _native.zero(target):
+        return
+    if target.dtype.is_complex or not isinstance(value, complex):
+        copy_into(target, scalar_tensor(value, _holder(value, target.dtype)))
+        return
+    raise RuntimeError("value cannot be converted to type without overflow")
+
+
+def _holder(value: Any, target: dt.dtype) -> dt.dtype:
+    """The dtype in which the number reaches the target unchanged."""
+    if target.is_complex or target.is_floating_point:
+        return target if target.is_complex else dt.float64 if target is dt.float64 else dt.float32
+    if isinstance(value, float):
+        return dt.float64
+    if isinstance(value, bool):
+        return dt.bool_
+    return dt.int64 if -(2**63) <= value < 2**63 else dt.uint64
+
+
 fill("copy_into", copy_into)
 fill("cast_to", cast_to)
 fill("broadcast_geometry", _native.geometry_of)
-fill("clone_plain", lambda t: cast_to(t, t.dtype))
+fill("clone_plain", _plain_clone)
 
 
-class Copy_(Declaration):
-    """self[...] = src, broadcast and converted."""
+def check_expands(source: Tensor, shape: Any) -> None:
+    """torch's refusal of copies whose source does not broadcast to the target."""
+    s, t = tuple(source.shape), tuple(shape)
+    if len(s) > len(t):
+        raise RuntimeError(
+            f"The size of tensor a ({t[0] if t else 1}) must match the size of tensor b ({s[0]}) at "
+            "non-singleton dimension 0"
+            if all(x != 1 for x in s[: len(s) - len(t)])
+            else f"output with shape {list(t)} doesn't match the broadcast shape {list(s)}"
+        )
+    for i, x in enumerate(s):
+        j = i + len(t) - len(s)
+        if x not in (1, t[j]):
+            raise RuntimeError(
+                f"The size of tensor a ({t[j]}) must match the size of tensor b ({x}) at "
+                f"non-singleton dimension {j}"
+                if t[j] != 1
+                else f"output with shape {list(t)} doesn't match the broadcast shape {[x if k == j else v for k, v in enumerate(t)]}"
+            )
 
-    schema = "copy_(Tensor(a!) self, Tensor src, bool non_blocking=False) -> Tensor(a!)"
-    public = "method"
+
+class Copy(Declaration):
+    """self with src written over it (broadcast, converted)."""
+
+    schema = "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor"
     kind = "copy"
+    public = "method"
+    inplace = True
 
-    @staticmethod
     def run(self: Tensor, src: Tensor, non_blocking: bool) -> Tensor:
-        slot("expand_check")(src, self.shape)
+        check_expands(src, self.shape)
+        out = _plain_clone(self)
+        copy_into(out, src)
+        return out
+
+    def run_inplace(self: Tensor, src: Tensor, non_blocking: bool) -> None:
+        check_expands(src, self.shape)
+        check_no_self_overlap(self)
         copy_into(self, src)
+
+    def meta(self: Tensor, src: Tensor, non_blocking: bool) -> TensorSpec:
+        check_expands(src, self.shape)
+        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+
+    def vjp(b: Any, g: Any, self: Tensor, src: Tensor, non_blocking: bool) -> Any:
+        return (
+            aten.zeros_like(g) if b.needs[0] else None,
+            unbroadcast(g, src) if b.needs[1] else None,
+        )
+
+
+class FillScalar(Declaration):
+    """self with every element replaced by a number."""
+
+    schema = "fill.Scalar(Tensor self, Scalar value) -> Tensor"
+    kind = "copy"
+    inplace = True
+
+    def run(self: Tensor, value: Any) -> Tensor:
+        out = _native.empty(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+        fill_with(out, value)
+        return out
+
+    def run_inplace(self: Tensor, value: Any) -> None:
+        fill_with(self, value)
+
+    def meta(self: Tensor, value: Any) -> TensorSpec:
+        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+
+    def vjp(b: Any, g: Any, self: Tensor, value: Any) -> Any:
+        return aten.zeros_like(g)
+
+
+def _check_fill_value(value: Tensor) -> None:
+    if value.dim():
+        raise RuntimeError(
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
+        )
+
+
+class FillTensor(Declaration):
+    """self with every element replaced by a 0-dim tensor's value."""
+
+    schema = "fill.Tensor(Tensor self, Tensor value) -> Tensor"
+    kind = "copy"
+    inplace = True
+
+    def run(self: Tensor, value: Tensor) -> Tensor:
+        _check_fill_value(value)
+        out = _native.empty(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+        copy_into(out, value)
+        return out
+
+    def run_inplace(self: Tensor, value: Tensor) -> None:
+        _check_fill_value(value)
+        copy_into(self, value)
+
+    def meta(self: Tensor, value: Tensor) -> TensorSpec:
+        _check_fill_value(value)
+        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+
+    def vjp(b: Any, g: Any, self: Tensor, value: Tensor) -> Any:
+        return (
+            aten.zeros_like(g) if b.needs[0] else None,
+            unbroadcast(aten.sum(g), value) if b.needs[1] else None,
+        )
+
+
+class Zero(Declaration):
+    """self with every element zero."""
+
+    schema = "zero(Tensor self) -> Tensor"
+    kind = "copy"
+    inplace = True
+    public = "method"
+
+    def run(self: Tensor) -> Tensor:
+        return FillScalar.run(self, 0)
+
+    def run_inplace(self: Tensor) -> None:
+        fill_with(self, 0)
+
+    def meta(self: Tensor) -> TensorSpec:
+        return FillScalar.meta(self, 0)
+
+    def vjp(b: Any, g: Any, self: Tensor) -> Any:
+        return aten.zeros_like(g)
+
+
+class Clone(Declaration):
+    """A copy with its own bytes."""
+
+    schema = "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor"
+    kind = "copy"
+    out = "out"
+
+    def meta(self: Tensor, memory_format: Any) -> TensorSpec:
+        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, memory_format))
+
+    def kernel(out: Tensor, self: Tensor, memory_format: Any) -> None:
+        copy_into(out, self)
+
+    def vjp(b: Any, g: Any, self: Tensor, memory_format: Any) -> Any:
+        return g
+
+
+class LiftFresh(View):
+    """self; marks data that has just entered the program."""
+
+    schema = "lift_fresh(Tensor(a) self) -> Tensor(a)"
+    public = ""
+
+    def view(self: Tensor) -> Any:
+        return self.shape, self.stride(), self.storage_offset()
+
+    def vjp(b: Any, g: Any, self: Tensor) -> Any:
+        return g
+
+
+class Detach(View):
+    """The same bytes and version, outside the graph."""
+
+    schema = "detach(Tensor(a) self) -> Tensor(a)"
+    differentiable = False
+
+    def view(self: Tensor) -> Any:
+        return self.shape, self.stride(), self.storage_offset()
+
+    def run(self: Tensor) -> Tensor:
+        out = _native.alias(Tensor, self)
+        out._bits = self._bits & _GEOMETRY
+        return out
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return _native.Fast("detach", 1)
+
+
+_GEOMETRY = 1 << 1
+
+
+class ToCopy(Declaration):
+    """A converted copy: what `to` is when something changes."""
+
+    schema = (
+        "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
+        "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor"
+    )
+    kind = "copy"
+    public = "function"
+    out = "out"
+
+    def meta(
+        self: Tensor, dtype: Any, layout_: Any, device: Any, pin_memory: Any, non_blocking: bool, memory_format: Any
+    ) -> TensorSpec:
+        return TensorSpec(self.shape, dtype or self.dtype, device or self.device, layout.strides_like(self, memory_format))
+
+    def kernel(out: Tensor, self: Tensor, *rest: Any) -> None:
+        copy_into(out, self)
+
+    def vjp(b: Any, g: Any, self: Tensor, *rest: Any) -> Any:
+        if g.dtype.is_complex and not self.dtype.is_complex:
+            g = aten.real(g)
+        return g.to(device=self.device, dtype=self.dtype) if (g.dtype, g.device) != (self.dtype, self.device) else g
+
+
+def _converted(self: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+    same = (
+        (dtype is None or dtype is self.dtype)
+        and (device is None or device == self.device or (device.type == self.device.type and device.index is None))
+        and (memory_format is None or memory_format is layout.preserve_format or layout.is_contiguous(self, memory_format))
+    )
+    if same and not copy:
         return self
+    return aten._to_copy(
+        self, dtype=dtype, device=device, non_blocking=non_blocking, memory_format=memory_format
+    )
+
+
+class ToDtype(Composite):
+    """self in another dtype; self itself when nothing changes."""
+
+    schema = "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    public = ""
+
+    def decompose(self: Tensor, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+        return _converted(self, dtype, None, non_blocking, copy, memory_format)
+
+
+class ToDevice(Composite):
+    """self on another device in another dtype."""
+
+    schema = "to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    public = ""
+
+    def decompose(self: Tensor, device: Any, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+        return _converted(self, dtype, device, non_blocking, copy, memory_format)
+
+
+class ToOther(Composite):
+    """self with the dtype and device of other."""
+
+    schema = "to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    public = ""
+
+    def decompose(self: Tensor, other: Tensor, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+        return _converted(self, other.dtype, other.device, non_blocking, copy, memory_format)
+
+
+class ToDtypeLayout(Composite):
+    """self with the options that are given changed."""
+
+    schema = (
+        "to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
+        "bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    )
+    public = ""
+
+    def decompose(
+        self: Tensor, dtype: Any, layout_: Any, device: Any, pin_memory: Any, non_blocking: bool, copy: bool, memory_format: Any
+    ) -> Tensor:
+        return _converted(self, dtype, device, non_blocking, copy, memory_format)
+
+
+class Contiguous(Composite):
+    """self when it is contiguous in the memory format, else a copy that is."""
+
+    schema = "contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)"
+    public = "method"
+
+    def decompose(self: Tensor, memory_format: Any) -> Tensor:
+        fmt = layout.contiguous_format if isinstance(memory_format, str) else memory_format
+        if fmt is layout.preserve_format:
+            raise RuntimeError("preserve memory format is unsupported by the contiguous operator")
+        if layout.is_contiguous(self, fmt):
+            return self
+        return aten.clone(self, memory_format=fmt)
+
+
+class TypeAs(Composite):
+    """self in other's dtype and device."""
+
+    schema = "type_as(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+
+    def decompose(self: Tensor, other: Tensor) -> Tensor:
+        return _converted(self, other.dtype, other.device, False, False, None)
+
+
+class LocalScalarDense(Declaration):
+    """The one element as a Python number."""
+
+    schema = "_local_scalar_dense(Tensor self) -> Scalar"
+    public = "function"
+    differentiable = False
+
+    def run(self: Tensor) -> Any:
+        if self.device.type == "meta":
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return self.item()
+
+
+fill("copy_op", lambda: packet("copy").ops[0].inplace_op)
+fill("item", lambda t: aten._local_scalar_dense(t))
+fill("tolist", lambda t: _tolist(t))
+
+
+def _tolist(t: Tensor) -> Any:
+    plain = t.detach()
+    if plain._bits or plain.device.type != "cpu":
+        plain = plain.cpu()
+    if not plain.dim():
+        return plain.item()
+    return [_tolist(x) for x in plain] if plain._bits else plain.tolist()

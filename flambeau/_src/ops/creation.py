@@ -2,66 +2,732 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import state
+from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import share_array
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.copying import fill_with
+from flambeau._src.ops.op import Declaration, TensorSpec
 from flambeau._src.ops.promote import number_type
+
+OPTIONS = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
+LIKE = OPTIONS + ", MemoryFormat? memory_format=None"
+
+
+def pick_device(device: Any) -> Any:
+    """The device asked for, or the default; an error where flambeau has none of that kind."""
+    if device is None:
+        stack = state.thread.devices
+        return stack[-1] if stack else state.process.default_device
+    if device.type not in ("cpu", "meta"):
+        slot_error(device)
+    return device if device.type != "cpu" or device.index is None else _native.cpu
+
+
+def slot_error(device: Any) -> None:
+    if device.type == "cuda":
+        raise AssertionError("Torch not compiled with CUDA enabled")
+    raise RuntimeError(f"PyTorch is not linked with support for {device.type} devices")
+
+
+def pick_layout(layout_: Any) -> None:
+    if layout_ is not None and layout_ is not layout.strided and layout_ != "strided":
+        raise RuntimeError(f"{layout_} tensors are not supported: flambeau has strided tensors only")
+
+
+def spec(size: Any, dtype: Any, layout_: Any, device: Any, fmt: Any = None) -> TensorSpec:
+    pick_layout(layout_)
+    for s in size:
+        if isinstance(s, int) and s < 0:
+            raise RuntimeError(f"Trying to create tensor with negative dimension {s}: {list(size)}")
+    stride = None if fmt is None or fmt is layout.contiguous_format else layout.strides_for(size, fmt)
+    return TensorSpec(size, dtype or state.process.default_dtype, pick_device(device), stride)
+
+
+class Factory(Declaration):
+    """Makes a tensor from no tensor."""
+
+    kind = "factory"
+    public = "function"
+    differentiable = False
+    out: bool | str = "out"
+
+
+class Empty(Factory):
+    """Unset bytes."""
+
+    schema = f"empty.memory_format(int[] size, *, {LIKE}) -> Tensor"
+
+    def meta(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
+        return spec(size, dtype, layout_, device, fmt)
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+class EmptyStrided(Factory):
+    """Unset bytes under the given strides."""
+
+    schema = f"empty_strided(int[] size, int[] stride, *, {OPTIONS}) -> Tensor"
+
+    def meta(size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        s = spec(size, dtype, layout_, device)
+        if len(size) != len(stride):
+            raise RuntimeError(
+                f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+            )
+        s.stride = tuple(stride)
+        return s
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+class EmptyPermuted(Factory):
+    """Unset bytes, dimensions in memory in the given order."""
+
+    schema = f"empty_permuted(int[] size, int[] physical_layout, *, {OPTIONS}) -> Tensor"
+
+    def meta(size: Any, order: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        s = spec(size, dtype, layout_, device)
+        stride, c = [0] * len(size), 1
+        for i in reversed(order):
+            stride[i] = c
+            c *= max(size[i], 1)
+        s.stride = tuple(stride)
+        return s
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+class Zeros(Factory):
+    """Zeros."""
+
+    schema = f"zeros(int[] size, *, {OPTIONS}) -> Tensor"
+
+    def meta(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec(size, dtype, layout_, device)
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 0)
+
+
+class Ones(Factory):
+    """Ones."""
+
+    schema = f"ones(int[] size, *, {OPTIONS}) -> Tensor"
+
+    def meta(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec(size, dtype, layout_, device)
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 1)
+
+
+class Full(Factory):
+    """One number everywhere; the number's type gives the dtype."""
+
+    schema = f"full(int[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor"
+
+    def meta(size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec(size, dtype or number_type(value), layout_, device)
+
+    def kernel(out: Tensor, size: Any, value: Any, *rest: Any) -> None:
+        fill_with(out, value)
+
+
+class ScalarTensor(Factory):
+    """A 0-dim tensor holding a number."""
+
+    schema = f"scalar_tensor(Scalar s, *, {OPTIONS}) -> Tensor"
+
+    def meta(s: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec((), dtype, layout_, device)
+
+    def kernel(out: Tensor, s: Any, *rest: Any) -> None:
+        fill_with(out, s)
+
+
+def arange_length(start: Any, end: Any, step: Any) -> int:
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    if not (math.isfinite(start) and math.isfinite(end)):
+        raise RuntimeError(f"unsupported range: {start} -> {end}")
+    if (step > 0 and end < start) or (step < 0 and end > start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if all(isinstance(v, int) for v in (start, end, step)):
+        return -((start - end) // step)
+    return math.ceil((end - start) / step)
+
+
+def fill_range(out: Tensor, start: Any, step: Any) -> None:
+    """out[i] = start + i * step, computed in the accumulation type as torch does."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    n = out.numel()
+    if dt.is_integral(out.dtype):
+        values = np.arange(n, dtype=np.int64) * int(step) + int(start)
+    else:
+        wide = np.float64
+        values = wide(start) + np.arange(n, dtype=wide) * wide(step)
+    slot_copy(out, share_array(np.ascontiguousarray(values)))
+
+
+def slot_copy(out: Tensor, source: Tensor) -> None:
+    from flambeau._src.ops.copying import copy_into  # same folder, kept beside its use
+
+    copy_into(out, source.view(out.shape) if False else source)
+
+
+def arange_dtype(values: tuple[Any, ...], dtype: Any) -> Any:
+    if dtype is not None:
+        return dtype
+    return dt.int64 if all(isinstance(v, int) for v in values) else state.process.default_dtype
+
+
+class ArangeEnd(Factory):
+    """0, 1, … below end."""
+
+    schema = f"arange(Scalar end, *, {OPTIONS}) -> Tensor"
+
+    def meta(end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec((arange_length(0, end, 1),), arange_dtype((end,), dtype), layout_, device)
+
+    def kernel(out: Tensor, end: Any, *rest: Any) -> None:
+        fill_range(out, 0, 1)
+
+
+class ArangeStart(Factory):
+    """start, start + 1, … below end."""
+
+    schema = f"arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor"
+    out = False
+
+    def meta(start: Any, end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec((arange_length(start, end, 1),), arange_dtype((start, end), dtype), layout_, device)
+
+    def kernel(out: Tensor, start: Any, end: Any, *rest: Any) -> None:
+        fill_range(out, start, 1)
+
+
+class Arange(Factory):
+    """start, start + step, … before end."""
+
+    schema = f"arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
+    out = "start_out"
+
+    def meta(start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec((arange_length(start, end, step),), arange_dtype((start, end, step), dtype), layout_, device)
+
+    def kernel(out: Tensor, start: Any, end: Any, step: Any, *rest: Any) -> None:
+        fill_range(out, start, step)
+
+
+class Linspace(Factory):
+    """steps numbers from start to end, both included, symmetric from both ends as torch has it."""
+
+    schema = f"linspace(Scalar start, Scalar end, int steps, *, {OPTIONS}) -> Tensor"
+
+    def meta(start: Any, end: Any, steps: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        if steps < 0:
+            raise RuntimeError("number of steps must be non-negative")
+        return spec((steps,), dtype, layout_, device)
+
+    def kernel(out: Tensor, start: Any, end: Any, steps: int, *rest: Any) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        kind: Any = np.float64 if out.dtype is dt.float64 or dt.is_integral(out.dtype) else np.float32
+        if out.dtype.is_complex:
+            kind = np.complex128
+        i = np.arange(steps, dtype=np.int64)
+        step = kind((end - start) / (steps - 1)) if steps > 1 else kind(0)
+        low = kind(start) + step * i.astype(kind)
+        high = kind(end) - step * (steps - 1 - i).astype(kind)
+        values = np.where(i < steps // 2, low, high) if steps > 1 else np.full(steps, start, kind)
+        slot_copy(out, share_array(np.ascontiguousarray(values)))
+
+
+class Eye(Factory):
+    """Ones on the diagonal of an n × n matrix."""
+
+    schema = f"eye(int n, *, {OPTIONS}) -> Tensor"
+
+    def meta(n: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return EyeM.meta(n, n, dtype, layout_, device, pin)
+
+    def kernel(out: Tensor, n: int, *rest: Any) -> None:
+        EyeM.kernel(out, n, n)
+
+
+class EyeM(Factory):
+    """Ones on the diagonal of an n × m matrix."""
+
+    schema = f"eye.m(int n, int m, *, {OPTIONS}) -> Tensor"
+    out = "m_out"
+
+    def meta(n: int, m: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        for name, v in (("n", n), ("m", m)):
+            if v < 0:
+                raise RuntimeError(f"{name} must be greater or equal to 0, got {v}")
+        return spec((n, m), dtype, layout_, device)
+
+    def kernel(out: Tensor, n: int, m: int, *rest: Any) -> None:
+        fill_with(out, 0)
+        diagonal = _native.alias(Tensor, out, (min(n, m),), (sum(out.stride()),), out.storage_offset())
+        fill_with(diagonal, 1)
+
+
+class Like(Declaration):
+    """Makes a tensor in the shape of another; reads nothing of it but geometry."""
+
+    kind = "like"
+    public = "function"
+    geometry_only = True
+    differentiable = False
+    out: bool | str = False
+
+
+def like_spec(t: Tensor, dtype: Any, layout_: Any, device: Any, fmt: Any) -> TensorSpec:
+    pick_layout(layout_)
+    device = t.device if device is None else pick_device(device)
+    return TensorSpec(t.shape, dtype or t.dtype, device, layout.strides_like(t, fmt))
+
+
+class EmptyLike(Like):
+    """Unset bytes in self's shape."""
+
+    schema = f"empty_like(Tensor self, *, {LIKE}) -> Tensor"
+
+    def meta(t: Tensor, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
+        return like_spec(t, dtype, layout_, device, fmt)
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+class ZerosLike(EmptyLike):
+    """Zeros in self's shape."""
+
+    schema = f"zeros_like(Tensor self, *, {LIKE}) -> Tensor"
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 0)
+
+
+class OnesLike(EmptyLike):
+    """Ones in self's shape."""
+
+    schema = f"ones_like(Tensor self, *, {LIKE}) -> Tensor"
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 1)
+
+
+class FullLike(Like):
+    """A number in self's shape."""
+
+    schema = f"full_like(Tensor self, Scalar fill_value, *, {LIKE}) -> Tensor"
+
+    def meta(t: Tensor, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
+        return like_spec(t, dtype, layout_, device, fmt)
+
+    def kernel(out: Tensor, t: Tensor, value: Any, *rest: Any) -> None:
+        fill_with(out, value)
+
+
+class New(Like):
+    """Methods that make a tensor of another shape with self's dtype and device."""
+
+    public = "method"
+
+
+def new_spec(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any) -> TensorSpec:
+    return spec(size, dtype or t.dtype, layout_, t.device if device is None else device)
+
+
+class NewEmpty(New):
+    """Unset bytes with self's dtype and device."""
+
+    schema = f"new_empty(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
+
+    def meta(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return new_spec(t, size, dtype, layout_, device)
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+class NewZeros(NewEmpty):
+    """Zeros with self's dtype and device."""
+
+    schema = f"new_zeros(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 0)
+
+
+class NewOnes(NewEmpty):
+    """Ones with self's dtype and device."""
+
+    schema = f"new_ones(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        fill_with(out, 1)
+
+
+class NewFull(New):
+    """A number with self's dtype and device."""
+
+    schema = f"new_full(Tensor self, int[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor"
+
+    def meta(t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return new_spec(t, size, dtype, layout_, device)
+
+    def kernel(out: Tensor, t: Tensor, size: Any, value: Any, *rest: Any) -> None:
+        fill_with(out, value)
+
+
+class NewEmptyStrided(New):
+    """Unset bytes under the given strides with self's dtype and device."""
+
+    schema = f"new_empty_strided(Tensor self, int[] size, int[] stride, *, {OPTIONS}) -> Tensor"
+
+    def meta(t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        s = new_spec(t, size, dtype, layout_, device)
+        s.stride = tuple(stride)
+        return s
+
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+
+# ---- from data ----
 
 
 def _shape_of(data: Any) -> tuple[int, ...]:
     shape = []
-    while isinstance(data, (list, tuple)):
+    while isinstance(data, (list, tuple)) or (isinstance(data, Tensor) and data.dim()):
         shape.append(len(data))
-        if not data:
+        if not shape[-1]:
             break
         data = data[0]
     return tuple(shape)
 
 
-def _leaf_types(data: Any, found: set[Any]) -> None:
+def _leaf_types(data: Any, found: set[Any], depth: int = 0) -> None:
     if isinstance(data, (list, tuple)):
+        if depth > 127:
+            raise ValueError(f"too many dimensions '{type(data).__name__}'")
         for x in data:
-            _leaf_types(x, found)
+            _leaf_types(x, found, depth + 1)
     elif isinstance(data, Tensor):
         found.add(data.dtype)
+    elif hasattr(data, "dtype") and hasattr(data, "__array_interface__"):
+        found.add(share_array(data if getattr(data, "ndim", 0) else data.reshape(1)).dtype)
+    elif isinstance(data, (bool, int, float, complex)):
+        found.add(number_type(data))
+    elif hasattr(data, "__sym_int__"):
+        found.add(dt.int64)
+    elif data is None:
+        raise RuntimeError("Could not infer dtype of NoneType")
+    elif isinstance(data, str):
+        raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
     else:
-        found.add(number_type(data) if isinstance(data, (bool, int, float, complex)) else type(data))
+        raise RuntimeError(f"Could not infer dtype of {type(data).__name__}")
 
 
+def infer_dtype(data: Any) -> dt.dtype:
+    """The dtype that torch.tensor gives nested data."""
+    types: set[Any] = set()
+    _leaf_types(data, types)
+    chosen = None
+    for d in types:
+        chosen = d if chosen is None else dt.promote_types(chosen, d)
+    return state.process.default_dtype if chosen is None else chosen
+
+
+def _flatten(data: Any, depth: int, shape: tuple[int, ...], out: list[Any]) -> None:
+    if depth == len(shape):
+        if isinstance(data, (list, tuple)):
+            raise ValueError(f"expected scalar at dim {depth} (got {type(data).__name__})" if False else "only one element tensors can be converted to Python scalars")
+        out.append(data.item() if hasattr(data, "item") else data)
+        return
+    if not isinstance(data, (list, tuple)) and not isinstance(data, Tensor):
+        raise TypeError("not a sequence")
+    if len(data) != shape[depth]:
+        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+    for x in data:
+        _flatten(x, depth + 1, shape, out)
+
+
+def from_nested(data: Any, dtype: Any) -> Tensor:
+    """A contiguous CPU tensor with the numbers of nested lists."""
+    shape = _shape_of(data)
+    if dtype is None:
+        dtype = infer_dtype(data)
+    t = _native.empty(shape, dtype, _native.cpu)
+    if _native.fill_nested(t, data):
+        return t
+    flat: list[Any] = []
+    _flatten(data, 0, shape, flat)
+    for i, v in enumerate(flat):
+        if not isinstance(v, (bool, int, float, complex)):
+            v = float(v) if dtype.is_floating_point else int(v)
+        _store(t, i, v, dtype)
+    return t
+
+
+def _store(t: Tensor, i: int, v: Any, dtype: Any) -> None:
+    if isinstance(v, complex) and not dtype.is_complex:
+        raise TypeError("can't convert complex to float" if dtype.is_floating_point else "can't convert complex to int")
+    if dtype is dt.bool_:
+        v = bool(v)
+    elif dt.is_integral(dtype):
+        v = int(v)
+        low = -(2 ** (8 * dtype.itemsize - 1)) if dtype.is_signed else 0
+        high = 2 ** (8 * dtype.itemsize - (1 if dtype.is_signed else 0))
+        if not low <= v < high:
+            raise RuntimeError(f"value cannot be converted to type {_CTYPES[dtype.name]} without overflow")
+    _native.store(t, i, v)
+
+
+_CTYPES = {
+    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
+    "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
+}  # fmt: skip
+
+
+def _device_arg(device: Any) -> Any:
+    if device is None or isinstance(device, _native.device):
+        return pick_device(device)
+    return pick_device(_native.device(device))
+
+
+@overridable
 def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Tensor:
     """A new leaf tensor with a copy of data (numbers, nested lists, arrays, tensors)."""
     if isinstance(data, Tensor):
-        t = data.detach().clone() if dtype is None else data.detach().to(dtype).clone()
-    elif hasattr(data, "__array_interface__") or hasattr(data, "__array__"):
-        import numpy as np  # lazy: NumPy is heavy
-
-        t = share_array(np.array(data))
-        t = t.clone() if dtype is None else t.to(dtype)
+        slot_warn_copy()
+        t = data.detach().clone() if dtype is None else data.detach().to(dtype=dtype, copy=True)
+        if device is not None:
+            t = t.to(device)
     else:
-        shape = _shape_of(data)
-        if dtype is None:
-            types: set[Any] = set()
-            _leaf_types(data, types)
-            dtype = state.process.default_dtype
-            if types:
-                chosen = None
-                for d in types:
-                    chosen = d if chosen is None else dt.promote_types(chosen, d)
-                dtype = chosen
-        t = _native.empty(shape, dtype, _native.cpu)
-        if not _native.fill_nested(t, data):
-            raise TypeError("tensor(): the data does not fit the dtype")
+        t = _new(data, dtype)
+        t = _placed(t, _device_arg(device))
+        if state.get_active() & ~state.get_suspended():
+            t = aten.lift_fresh(t)
+            t = t.detach() if t.requires_grad else t
     if requires_grad:
         t.requires_grad_()
     return t
 
 
-METHODS: dict[str, Any] = {}
-FUNCTIONS: dict[str, Any] = {"tensor": tensor}
+def slot_warn_copy() -> None:
+    import warnings  # lazy: rarely needed
+
+    warnings.warn(
+        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+        "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+def _new(data: Any, dtype: Any) -> Tensor:
+    if hasattr(data, "__array_interface__") or (hasattr(data, "__array__") and not isinstance(data, (list, tuple))):
+        import numpy as np  # lazy: NumPy is heavy
+
+        t = share_array(np.array(data))
+        own = _native.empty(t.shape, dtype or t.dtype, _native.cpu)
+        slot_copy(own, t)
+        return own
+    if isinstance(data, (list, tuple)) and data and hasattr(data[0], "__array_interface__") and not isinstance(data[0], Tensor):
+        import numpy as np  # lazy: NumPy is heavy
+
+        return _new(np.array(data), dtype or infer_dtype(data))
+    if isinstance(data, (list, tuple)) or isinstance(data, (bool, int, float, complex)) or hasattr(data, "__sym_int__"):
+        return from_nested(data, dtype)
+    if hasattr(data, "__dlpack__"):
+        raise TypeError(f"use torch.from_dlpack for {type(data).__name__}")
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, (str, bytes)):
+        return from_nested(list(data), dtype)
+    if hasattr(data, "__float__") and not isinstance(data, str):
+        return from_nested(float(data), dtype)
+    infer_dtype(data)
+    raise TypeError(f"tensor(): cannot make a tensor of {type(data).__name__}")
+
+
+def _placed(t: Tensor, device: Any) -> Tensor:
+    return t if device.type == "cpu" else t.to(device)
+
+
+@overridable
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """data as a tensor, sharing its bytes when nothing has to change."""
+    if isinstance(data, Tensor):
+        return data.to(device=device if device is None else _device_arg(device), dtype=dtype)
+    if hasattr(data, "__array_interface__"):
+        import numpy as np  # lazy: NumPy is heavy
+
+        t = share_array(np.asarray(data))
+        return t.to(device=None if device is None else _device_arg(device), dtype=dtype)
+    return _placed(_new(data, dtype), _device_arg(device))
+
+
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """obj as a tensor; `copy` True always copies, False never."""
+    t = as_tensor(obj, dtype, device)
+    if copy:
+        t = t.clone()
+    if requires_grad:
+        t.requires_grad_()
+    return t
+
+
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of data, in self's dtype and on self's device."""
+    return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+
+
+def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Tensor:
+    """torch.Tensor(...): sizes, nested data, or another tensor, in the default dtype."""
+    kwargs = kwargs or {}
+    dtype = state.process.default_dtype
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        return _native.alias(cls, args[0])
+    if len(args) == 1 and isinstance(args[0], (list, tuple)) and type(args[0]).__name__ != "Size":
+        made = from_nested(list(args[0]), dtype)
+    elif len(args) == 1 and hasattr(args[0], "__array_interface__"):
+        made = _new(args[0], dtype)
+    elif len(args) == 1 and type(args[0]).__name__ == "Size":
+        made = _native.empty(args[0], dtype, _native.cpu)
+    elif all(isinstance(a, int) for a in args):
+        made = _native.empty(args if args else (0,), dtype, _native.cpu)
+    else:
+        raise TypeError(f"new(): invalid data type '{type(args[0]).__name__}'")
+    return made if cls is Tensor else _native.alias(cls, made)
+
+
+fill("new_tensor", construct)
+
+
+@overridable
+def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """self with another dtype, device or memory format; self itself when nothing changes."""
+    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    other = kwargs.pop("other", None)
+    rest = list(args)
+    form = "dtype_layout"
+    if rest and isinstance(rest[0], Tensor):
+        other = rest.pop(0)
+    elif rest and (isinstance(rest[0], _native.dtype) or rest[0] in (float, int, bool, complex)):
+        dtype, form = rest.pop(0), "dtype"
+    elif rest and (rest[0] is None or isinstance(rest[0], (str, int, _native.device))) and not isinstance(rest[0], bool):
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
+            dtype = rest.pop(0)
+    elif rest:
+        raise TypeError(
+            f"to() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)}), but expected one of:\n"
+            " * (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
+            " * (torch.dtype dtype, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
+            " * (Tensor tensor, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
+        )
+    non_blocking = rest.pop(0) if rest else kwargs.pop("non_blocking", False)
+    copy = rest.pop(0) if rest else kwargs.pop("copy", False)
+    fmt = kwargs.pop("memory_format", None)
+    if kwargs or rest:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs), 'args')}'")
+    if other is not None:
+        return aten.to(self, other, non_blocking, copy, memory_format=fmt)
+    if device is not None:
+        device = _device_arg(device)
+    if dtype is not None and not isinstance(dtype, _native.dtype):
+        dtype = number_type(dtype())
+    if form == "dtype" and device is None:
+        return aten.to(self, dtype, non_blocking, copy, memory_format=fmt)
+    return aten.to(self, dtype=dtype, device=device, non_blocking=non_blocking, copy=copy, memory_format=fmt)
+
+
+def _caster(name: str, dtype: dt.dtype) -> Any:
+    def method(self: Tensor, memory_format: Any = None) -> Tensor:
+        return to(self, dtype, memory_format=memory_format) if memory_format is not None else to(self, dtype)
+
+    method.__name__ = name
+    method.__doc__ = f"self as {dtype}."
+    return method
+
+
+def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
+    """self on the CPU."""
+    return to(self, _native.cpu) if memory_format is None else to(self, _native.cpu, memory_format=memory_format)
+
+
+def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+    """self on a CUDA device."""
+    return to(self, _native.device("cuda" if device is None else device), non_blocking=non_blocking)
+
+
+def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The legacy type's name, or self converted to a dtype (or legacy type name)."""
+    if dtype is None:
+        return dt.type_name(self.dtype, self.device.type)
+    if isinstance(dtype, str):
+        for d in dt.DTYPES.values():
+            if dt.type_name(d) == dtype:
+                return to(self, d)
+        raise ValueError(f"invalid type: '{dtype}'")
+    return to(self, getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
+
+
+def data_get(self: Tensor) -> Tensor:
+    """The same bytes outside the graph, with a version of its own."""
+    t = self.detach()
+    t._fresh_version()
+    return t
+
+
+def data_set(self: Tensor, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    self._take(value)
+
+
+def set_default_dtype(d: Any, /) -> None:
+    """The floating dtype of new tensors made from Python floats."""
+    if not isinstance(d, _native.dtype):
+        raise TypeError(f"invalid dtype object: expected torch.dtype, not {type(d).__name__}" if not isinstance(d, type) else "invalid dtype object: only floating-point types are supported as the default type")
+    if not d.is_floating_point:
+        raise TypeError("only floating-point types are supported as the default type")
+    state.process.default_dtype = d
+
+
+def get_default_dtype() -> Any:
+    """The floating dtype of new tensors made from Python floats."""
+    return state.process.default_dtype
+
+
+METHODS: dict[str, Any] = {
+    "to": to, "cpu": cpu, "cuda": cuda, "type": type_, "new_tensor": new_tensor,
+    "data": property(data_get, data_set), "layout": property(lambda self: layout.strided),
+    "is_contiguous": layout.is_contiguous,
+    **{n: _caster(n, dt.ALIASES.get(n) or dt.DTYPES[{"bool": "bool", "byte": "uint8", "char": "int8", "bfloat16": "bfloat16"}[n]])
+       for n in ("float", "double", "half", "bfloat16", "int", "long", "short", "byte", "char", "bool", "cfloat", "cdouble", "chalf")},
+}  # fmt: skip
+FUNCTIONS: dict[str, Any] = {
+    "tensor": tensor, "as_tensor": as_tensor, "asarray": asarray,
+    "set_default_dtype": set_default_dtype, "get_default_dtype": get_default_dtype,
+    "promote_types": dt.promote_types, "can_cast": dt.can_cast, **layout.FORMATS,
+    "memory_format": layout.memory_format, "layout": layout.layout,
+}  # fmt: skip
