@@ -37,15 +37,12 @@ def _parameter(argument: Any) -> inspect.Parameter:
         else inspect.Parameter.POSITIONAL_OR_KEYWORD
     )
     default = inspect.Parameter.empty
-    if argument.has_default_value() if callable(_has_default(argument)) else _has_default(argument):
+    optional = getattr(argument, "has_default_value", False)
+    if optional() if callable(optional) else optional:
         default = argument.default_value
     # `self` and `from` are fine in a schema; the second is no Python parameter name.
     name = f"{argument.name}_" if argument.name == "from" else argument.name
     return inspect.Parameter(name, kind, default=default)
-
-
-def _has_default(argument: Any) -> Any:
-    return getattr(argument, "has_default_value", False)
 
 
 def normalize(node: Node, root: Any, only_kwargs: bool) -> ArgsKwargsPair | None:

@@ -44,10 +44,10 @@ def has_side_effect(fn: Callable[..., Any]) -> Callable[..., Any]:
 class Node:
     """One operation: ``op`` says how ``target`` is meant.
 
-    ``placeholder`` (target: the argument's name; ``*name`` and ``**name`` for the rest), ``get_attr``
-    (dotted path in the owning module), ``call_function`` (a callable), ``call_method`` (a method's
-    name; the object is the first argument), ``call_module`` (dotted path), ``output`` (its one
-    argument is what the graph returns).
+    ``placeholder`` (target: the argument's name; ``*name`` and ``**name`` for the rest),
+    ``get_attr`` (dotted path in the owning module), ``call_function`` (a callable),
+    ``call_method`` (a method's name; the object is the first argument), ``call_module`` (dotted
+    path), ``output`` (its one argument is what the graph returns).
 
     ``users`` maps the nodes that use this one to None, in order of first use. ``meta`` is a free
     dictionary: ``val`` (a fake tensor or number), ``stack_trace``, ``nn_module_stack``, ...
