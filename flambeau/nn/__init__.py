@@ -1,0 +1,35 @@
+"""Neural networks: modules, their functional forms, initialisers and utilities."""
+
+from __future__ import annotations
+
+from .parameter import (  # isort: skip
+    Buffer,
+    Parameter,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
+from .modules import *  # noqa: F403 isort: skip
+from . import functional, init, modules, utils
+
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", *modules.__all__]
+
+
+def factory_kwargs(kwargs: dict | None) -> dict:
+    """Device, dtype and memory format out of a module's keyword arguments.
+
+    `factory_kwargs={...}` may give them too; what is given twice, or unknown, is an error.
+    """
+    if kwargs is None:
+        return {}
+    simple = {"device", "dtype", "memory_format"}
+    expected = simple | {"factory_kwargs"}
+    unknown = kwargs.keys() - expected
+    if unknown:
+        raise TypeError(f"unexpected kwargs {unknown}")
+    result = dict(kwargs.get("factory_kwargs", {}))
+    for key in simple:
+        if key in kwargs:
+            if key in result:
+                raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
+            result[key] = kwargs[key]
+    return result

@@ -1,0 +1,1 @@
+"""Functions that combine operators; all are reached through `flambeau.nn.functional`."""
