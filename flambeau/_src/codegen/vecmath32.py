@@ -43,9 +43,10 @@ _LOG = [
 # sin(r) = r + r s S(s), cos(r) = 1 - s/2 + s^2 C(s), s = r^2, |r| <= pi/4, 2^-27.9 and 2^-33.0
 _SIN = ["-0x1.555546p-3", "0x1.110774p-7", "-0x1.9951fap-13"]
 _COS = ["0x1.55554ap-5", "-0x1.6c0c28p-10", "0x1.99e816p-16"]
-# tanh(x) = x + x s T(s), |x| <= 0.625, 2^-27.7
+# tanh(x) = x + x s T(s), |x| <= 1, 2^-27.7
 _TANH = [
-    "-0x1.555532p-2", "0x1.1106fcp-3", "-0x1.b83738p-5", "0x1.5207b8p-6", "-0x1.75619ap-8",
+    "-0x1.55553cp-2", "0x1.110be6p-3", "-0x1.b96288p-5", "0x1.600bd6p-6", "-0x1.046750p-7",
+    "0x1.2db79ep-9", "-0x1.7806d8p-12",
 ]  # fmt: skip
 # erf(x) = x + x E(s), |x| <= 0.93, 2^-30.1
 _ERF_SMALL = [
@@ -146,7 +147,7 @@ TEMPLATES: dict[str, str] = {
     $F a = $(fabs)(x), s = x * x;
     $F small = $(fma)(x * s, {_poly("s", _TANH)}, x);
     $F large = 1.f - 2.f / ($(exp)(a + a) + 1.f);
-    return $(sel)(a < 0.625f, small, $(copysign)(large, x));
+    return $(copysign)($(sel)(a < 1.f, small, large), x);
 }}""",
     "erf": f"""static inline $F erf_$F($F x) {{
     $F a = $(fabs)(x), s = x * x;
@@ -156,34 +157,31 @@ TEMPLATES: dict[str, str] = {
     $F large = 1.f - $(exp)(-(t * q));
     return $(sel)(a < 0.925f, small, $(copysign)(large, x));
 }}""",
-    # x = n pi/2 + r by three parts of pi/2; beyond 2^16 the library's exact reduction
-    "sincos_reduce": """static inline $F sincos_reduce_$F($F x, $I *quadrant) {
+    # x = n pi/2 + r + lo by three parts of pi/2; beyond 2^16 the library's exact reduction
+    "sincos": f"""static inline $F sincos_$F($F x, int quarter) {{
     $F n = $(fma)(x, $(dup)(0x1.45f306p-1f), $(dup)(0x1.8p+23f));
-    *quadrant = ($I)n;
+    $I k = ($I)n + quarter;
     n = n - 0x1.8p+23f;
-    $F r = $(fma)(n, $(dup)(-0x1.921fb6p+0f), x);
-    r = $(fma)(n, $(dup)(0x1.777a5cp-25f), r);
-    return $(fma)(n, $(dup)(0x1.ee59dap-50f), r);
-}""",
-    "sin_poly": f"""static inline $F sin_poly_$F($F r, $I quadrant) {{
+    $F h = $(fma)(n, $(dup)(-0x1.921fb6p+0f), x);
+    $F p = n * 0x1.777a5cp-25f, r = h + p, b = r - h;
+    $F lo = (h - (r - b)) + (p - b);
+    lo = $(fma)(n, $(dup)(0x1.ee59dap-50f), lo + $(fma)(n, $(dup)(0x1.777a5cp-25f), -p));
     $F s = r * r;
-    $F sn = $(fma)(r * s, {_poly("s", _SIN)}, r);
-    $F cs = $(fma)(s * s, {_poly("s", _COS)}, $(fma)(s, $(dup)(-0.5f), $(dup)(1.f)));
-    $F y = $(sel)((quadrant & 1) == 0, sn, cs);
-    return ($F)(($I)y ^ ((quadrant & 2) << 30));
+    $F sn = r + $(fma)(r * s, {_poly("s", _SIN)}, lo);
+    $F w = s * 0.5f, one = 1.f - w, e = (1.f - one) - w;
+    $F cs = one + $(fma)(s * s, {_poly("s", _COS)}, $(fma)(-r, lo, e));
+    $F y = $(sel)((k & 1) == 0, sn, cs);
+    return ($F)(($I)y ^ ((k & 2) << 30));
 }}""",
     "sin": """static inline $F sin_$F($F x) {
-    $I k;
-    $F r = $(sincos_reduce)(x, &k), y = $(sin_poly)(r, k);
-    y = $(sel)(x == 0.f, x, y);
+    $F y = $(sel)(x == 0.f, x, $(sincos)(x, 0));
     $I far = ~($(fabs)(x) < 65536.f);
     if (__builtin_expect($(any_lane)(far), 0))
         for (int i = 0; i < $W; i++) if (far[i]) y[i] = sinf(x[i]);
     return y;
 }""",
     "cos": """static inline $F cos_$F($F x) {
-    $I k;
-    $F r = $(sincos_reduce)(x, &k), y = $(sin_poly)(r, k + 1);
+    $F y = $(sincos)(x, 1);
     $I far = ~($(fabs)(x) < 65536.f);
     if (__builtin_expect($(any_lane)(far), 0))
         for (int i = 0; i < $W; i++) if (far[i]) y[i] = cosf(x[i]);
