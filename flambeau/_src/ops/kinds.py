@@ -85,7 +85,7 @@ class Split:
             if a.type == "Tensor" and v is not None and not a.is_list:
                 self.plan.append(("t", len(self.operands)))
                 self.operands.append(v)
-            elif a.type in _NUMERIC and not a.is_list and v is not None and type(v) is not complex:
+            elif a.type in _NUMERIC and not a.is_list and v is not None and type(v) is not complex and not op.decl.bakes(a.name, v):
                 self.plan.append(("p", len(self.params)))
                 self.params.append(v)
             else:

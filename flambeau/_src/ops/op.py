@@ -88,6 +88,11 @@ class Declaration:
         kernel(outs, *args)
 
     @classmethod
+    def bakes(cls, name: str, value: Any) -> bool:
+        """Whether this number is written into the kernel instead of passed to it (a special case)."""
+        return False
+
+    @classmethod
     def fast(cls, op: Op) -> Any:
         """The C fast path of this overload, or None."""
         return None

@@ -1,62 +1,726 @@
-"""Arithmetic and elementary functions, element by element."""
+"""Arithmetic, element by element."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.kinds import Pointwise
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Pointwise, number_type
 
 
-def check_alpha(result_integral: bool, other: Any, alpha: Any) -> None:
+def dtype_of(v: Any) -> dt.dtype:
+    return v.dtype if isinstance(v, Tensor) else number_type(v)
+
+
+def conj(t: Any) -> Any:
+    """The conjugate where t is complex; t itself elsewhere."""
+    if isinstance(t, Tensor):
+        return aten.conj(t) if t.dtype.is_complex else t
+    return t.conjugate() if isinstance(t, complex) else t
+
+
+def check_alpha(x: Any, y: Any, alpha: Any) -> None:
     """torch's rules for alpha of add and sub."""
-    if isinstance(alpha, bool) and not isinstance(other, bool):
-        if not (isinstance(other, Tensor) and other.dtype is dt.bool_):
-            raise RuntimeError("Boolean alpha only supported for Boolean results.")
-    if result_integral and isinstance(alpha, float):
+    types = (dtype_of(x), dtype_of(y))
+    if isinstance(alpha, bool) and any(d is not dt.bool_ for d in types):
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, float) and all(dt.is_integral(d) for d in types):
         raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+    if isinstance(alpha, complex) and not any(d.is_complex for d in types):
+        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
 
 
-class Add(Pointwise):
+def binary_samples(s: Any) -> Iterator[Any]:
+    """Shapes that every binary operator should meet."""
+    for a, b in (((3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (2,)), ((2, 3, 4), (4,)), ((0, 3), (3,)), ((), ())):
+        yield s.sample(s.tensor(a), s.tensor(b, low=0.5))
+
+
+def unary_samples(s: Any) -> Iterator[Any]:
+    for shape in ((3, 4), (), (0, 2), (2, 3, 4, 5), (67,)):
+        yield s.sample(s.tensor(shape))
+
+
+class Binary(Pointwise):
+    """Two operands, numbers welcome on the right."""
+
+    numbers = True
+    samples = binary_samples
+
+
+class Add(Binary):
     """self + alpha * other."""
 
     schema = "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
     overloads = ("add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",)
     out = "out"
-    numbers = True
+    reference = "numpy.add"
+
+    def check(x: Any, y: Any, alpha: Any) -> None:
+        if alpha != 1 or isinstance(alpha, (bool, float)):
+            check_alpha(x, y, alpha)
 
     def expr(k: Any, a: Any, b: Any, alpha: Any) -> Any:
         return (a | (b & (alpha != 0))) if a.dtype == "bool" else a + b * alpha
 
     def vjp(b: Any, g: Any, x: Any, y: Any, alpha: Any) -> Any:
-        return g, g if alpha == 1 else g * alpha
+        return g, g if alpha == 1 else g * conj(alpha)
 
 
-class Mul(Pointwise):
+class Sub(Binary):
+    """self - alpha * other."""
+
+    schema = "sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
+    overloads = ("sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",)
+    out = "out"
+    aliases = ("subtract",)
+    reference = "numpy.subtract"
+
+    def check(x: Any, y: Any, alpha: Any) -> None:
+        bools = dtype_of(x) is dt.bool_, dtype_of(y) is dt.bool_
+        if all(bools):
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+                "`logical_xor()` operator instead."
+            )
+        if any(bools):
+            raise RuntimeError(
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+                "to invert a mask, use the `~` or `logical_not()` operator instead."
+            )
+        check_alpha(x, y, alpha)
+
+    def expr(k: Any, a: Any, b: Any, alpha: Any) -> Any:
+        return a - b * alpha
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, alpha: Any) -> Any:
+        return g, (-g if alpha == 1 else g * -conj(alpha)) if b.needs[-1] else None
+
+
+class Rsub(Binary):
+    """other - alpha * self: what `number - tensor` means."""
+
+    schema = "rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
+    overloads = ("rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",)
+    inplace = False
+    out = False
+    numbers = False
+    public = "function, method"
+    node_name = "Rsub"
+
+    def check(x: Any, y: Any, alpha: Any) -> None:
+        Sub.check(y, x, alpha)
+
+    def expr(k: Any, a: Any, b: Any, alpha: Any) -> Any:
+        return b - a * alpha
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, alpha: Any) -> Any:
+        return (-g if alpha == 1 else g * -conj(alpha)), g
+
+
+class Mul(Binary):
     """self * other."""
 
     schema = "mul.Tensor(Tensor self, Tensor other) -> Tensor"
     overloads = ("mul.Scalar(Tensor self, Scalar other) -> Tensor",)
     out = "out"
-    numbers = True
     aliases = ("multiply",)
+    reference = "numpy.multiply"
 
     def expr(k: Any, a: Any, b: Any) -> Any:
         return a & b if a.dtype == "bool" else a * b
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g * y if b.needs[0] else None, g * x if b.needs[-1] else None
+        return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[-1] and isinstance(y, Tensor) else None
 
 
-class Exp(Pointwise):
-    """e to the power of self."""
+class Div(Binary):
+    """self / other, true division."""
 
-    schema = "exp(Tensor self) -> Tensor"
+    schema = "div.Tensor(Tensor self, Tensor other) -> Tensor"
+    overloads = ("div.Scalar(Tensor self, Scalar other) -> Tensor",)
     promotion = "int_to_float"
+    out = "out"
+    aliases = ("divide", "true_divide")
+    reference = "numpy.true_divide"
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return a / b
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return (
+            g / conj(y) if b.needs[0] else None,
+            -g * conj((x / y) / y) if b.needs[-1] and isinstance(y, Tensor) else None,
+        )
+
+
+class DivMode(Binary):
+    """self / other, rounded to zero ('trunc'), down ('floor') or not (None)."""
+
+    schema = "div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor"
+    overloads = ("div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",)
+    out = "out_mode"
+    aliases = ("divide",)
+    saves_by = ("rounding_mode",)
+
+    def check(x: Any, y: Any, mode: Any) -> None:
+        if mode not in (None, "trunc", "floor"):
+            raise RuntimeError(
+                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" + str(mode) + "'"
+            )
+        if mode is not None and dtype_of(x).is_complex:
+            raise RuntimeError("div(): complex numbers cannot be rounded")
+        check_zero_division(x, y, mode)
+
+    @classmethod
+    def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
+        common = super().common_dtype(op, args)
+        return slot("default_float")() if args[2] is None and dt.is_integral(common) else common
+
+    def expr(k: Any, a: Any, b: Any, mode: Any) -> Any:
+        return a / b if mode is None else k.trunc_divide(a, b) if mode == "trunc" else k.floor_divide(a, b)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, mode: Any) -> Any:
+        if mode is None:
+            return Div.vjp(b, g, x, y)
+        zero = aten.zeros_like(g)
+        return zero, zero
+
+
+def check_zero_division(x: Any, y: Any, mode: Any) -> None:
+    """Integer division by zero is an error, as in torch."""
+    if mode is None or not dt.is_integral(dtype_of(x)) or not dt.is_integral(dtype_of(y)):
+        return
+    if isinstance(y, Tensor):
+        if y.untyped_storage().is_fake or not y.numel():
+            return
+        if bool(slot("any_zero")(y)):
+            raise RuntimeError("ZeroDivisionError")
+    elif y == 0:
+        raise RuntimeError("ZeroDivisionError")
+
+
+class FloorDivide(Binary):
+    """self / other rounded down."""
+
+    schema = "floor_divide(Tensor self, Tensor other) -> Tensor"
+    overloads = ("floor_divide.Scalar(Tensor self, Scalar other) -> Tensor",)
+    out = "out"
+    differentiable = False
+
+    def check(x: Any, y: Any) -> None:
+        check_zero_division(x, y, "floor")
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.floor_divide(a, b)
+
+
+class Remainder(Binary):
+    """self modulo other with the sign of other."""
+
+    schema = "remainder.Tensor(Tensor self, Tensor other) -> Tensor"
+    overloads = ("remainder.Scalar(Tensor self, Scalar other) -> Tensor",)
+    numbers = False
+    fast_numbers = False
+
+    def check(x: Any, y: Any) -> None:
+        check_zero_division(x, y, "floor")
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.remainder(a, b)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return g, -g * aten.div(x, y, rounding_mode="floor") if b.needs[-1] and isinstance(y, Tensor) else None
+
+
+class Fmod(Remainder):
+    """self modulo other with the sign of self."""
+
+    schema = "fmod.Tensor(Tensor self, Tensor other) -> Tensor"
+    overloads = ("fmod.Scalar(Tensor self, Scalar other) -> Tensor",)
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.fmod(a, b)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return g, -g * aten.div(x, y, rounding_mode="trunc") if b.needs[-1] and isinstance(y, Tensor) else None
+
+
+_SPECIAL_EXPONENTS = (0, 1, 2, 3, 0.5, -1, -2, -0.5)
+
+
+def check_integer_power(x: Any, e: Any) -> None:
+    if isinstance(e, int) and not isinstance(e, bool) and e < 0 and dt.is_integral(dtype_of(x)):
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+def power(k: Any, a: Any, e: Any) -> Any:
+    """a ** e; the exponents that torch computes by multiplication are computed so here."""
+    if not isinstance(e, (int, float)):
+        return k.pow(a, e)
+    if e == 0:
+        return a * 0 + 1 if a.dtype != "bool" else a | ~a
+    simple = {1: lambda: a, 2: lambda: a * a, 3: lambda: a * a * a, 0.5: lambda: k.sqrt(a)}
+    if e in simple:
+        return simple[e]()
+    return {-1: lambda: 1.0 / a, -2: lambda: 1.0 / (a * a), -0.5: lambda: 1.0 / k.sqrt(a)}[e]()
+
+
+class PowTensor(Pointwise):
+    """self to the power of exponent."""
+
+    schema = "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"
+    samples = binary_samples
+
+    def expr(k: Any, a: Any, e: Any) -> Any:
+        return k.pow(a, e)
+
+    def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
+        gx = ge = None
+        if b.needs[0]:
+            gx = aten.where(e == 0, aten.zeros((), dtype=g.dtype, device=g.device), g * conj(e * x.pow(e - 1)))
+        if b.needs[1]:
+            cond = aten.logical_and(x == 0, e >= 0) if not e.dtype.is_complex else x == 0
+            ge = g * conj(aten.where(cond, aten.zeros((), dtype=b.out.dtype, device=g.device), b.out * x.log()))
+        return gx, ge
+
+
+class PowScalar(Pointwise):
+    """self to the power of a number."""
+
+    schema = "pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"
+    saves_by = ("exponent",)
+    node_name = "Pow"
+
+    def check(x: Any, e: Any) -> None:
+        check_integer_power(x, e)
+
+    @classmethod
+    def bakes(cls, name: str, value: Any) -> bool:
+        return value in _SPECIAL_EXPONENTS
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return None
+
+    def expr(k: Any, a: Any, e: Any) -> Any:
+        return power(k, a, e)
+
+    def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
+        if e == 0:
+            return aten.zeros_like(x)
+        return g * conj(e * x.pow(e - 1))
+
+    def samples(s: Any) -> Iterator[Any]:
+        for e in (2, 3, 0.5, -1.5, 0, 1, -1):
+            yield s.sample(s.tensor((3, 4), low=0.5), e)
+
+
+class PowNumber(Pointwise):
+    """A number to the power of exponent."""
+
+    schema = "pow.Scalar(Scalar self, Tensor exponent) -> Tensor"
+    public = "function"
+    inplace = False
+    out = "Scalar_out"
+    saves_by = ("self",)
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return None
+
+    def expr(k: Any, a: Any, e: Any) -> Any:
+        return k.pow(a, e)
+
+    def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
+        if x == 0:
+            zero = aten.zeros((), dtype=g.dtype, device=g.device)
+            return aten.where(e >= 0, zero, g * float("-inf")) if False else g * aten.where(e == 0, zero, zero)
+        import cmath  # lazy: only for complex and negative bases
+        import math  # lazy: with it
+
+        log = math.log(x) if not isinstance(x, complex) and x > 0 else cmath.log(x) if g.dtype.is_complex else math.nan
+        return g * conj(b.out * log)
+
+
+class Rdiv(Composite):
+    """other / self: what `number / tensor` means."""
+
+    schema = "__rdiv__(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+    numbers = True
+
+    def decompose(self: Tensor, other: Any) -> Any:
+        return aten.mul(aten.reciprocal(self), other) if not isinstance(other, Tensor) else aten.div(other, self)
+
+
+class Rpow(Composite):
+    """other ** self."""
+
+    schema = "__rpow__(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+    numbers = True
+
+    def decompose(self: Tensor, other: Any) -> Any:
+        return aten.pow(other, self)
+
+
+class Rfloordiv(Composite):
+    """other // self."""
+
+    schema = "__rfloordiv__(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+    numbers = True
+
+    def decompose(self: Tensor, other: Any) -> Any:
+        other = other if isinstance(other, Tensor) else aten.scalar_tensor(other, dtype=number_type(other))
+        return aten.floor_divide(other, self)
+
+
+class Rmod(Composite):
+    """other % self."""
+
+    schema = "__rmod__(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+    numbers = True
+
+    def decompose(self: Tensor, other: Any) -> Any:
+        other = other if isinstance(other, Tensor) else aten.scalar_tensor(other, dtype=number_type(other))
+        return aten.remainder(other, self)
+
+
+class Neg(Pointwise):
+    """-self."""
+
+    schema = "neg(Tensor self) -> Tensor"
+    aliases = ("negative",)
+    samples = unary_samples
+    reference = "numpy.negative"
+
+    def check(x: Any) -> None:
+        if x.dtype is dt.bool_:
+            raise RuntimeError(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+                "invert a mask, use the `~` or `logical_not()` operator instead."
+            )
 
     def expr(k: Any, a: Any) -> Any:
-        return k.exp(a)
+        return -a
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        return g * b.out
+        return -g
+
+
+class Abs(Pointwise):
+    """|self|."""
+
+    schema = "abs(Tensor self) -> Tensor"
+    aliases = ("absolute",)
+    promotion = "complex_to_real"
+    samples = unary_samples
+    reference = "numpy.abs"
+
+    def expr(k: Any, a: Any) -> Any:
+        return a if a.dtype == "bool" else k.abs(a)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return g * aten.sgn(x) if x.dtype.is_complex else g * aten.sign(x)
+
+
+class Sign(Pointwise):
+    """-1, 0 or 1."""
+
+    schema = "sign(Tensor self) -> Tensor"
+    samples = unary_samples
+
+    def expr(k: Any, a: Any) -> Any:
+        return a if a.dtype == "bool" else k.sign(a)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return aten.zeros_like(g)
+
+
+class Sgn(Sign):
+    """self / |self|, 0 at 0."""
+
+    schema = "sgn(Tensor self) -> Tensor"
+
+
+class Square(Composite):
+    """self * self."""
+
+    schema = "square(Tensor self) -> Tensor"
+    inplace = True
+    out = True
+
+    def decompose(self: Tensor) -> Tensor:
+        return aten.pow(self, 2)
+
+    def decompose_inplace(self: Tensor) -> Tensor:
+        return aten.pow_(self, 2)
+
+
+class Reciprocal(Pointwise):
+    """1 / self."""
+
+    schema = "reciprocal(Tensor self) -> Tensor"
+    promotion = "int_to_float"
+    samples = unary_samples
+
+    def expr(k: Any, a: Any) -> Any:
+        return 1.0 / a
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return -g * conj(b.out * b.out)
+
+
+def _extreme(name: str) -> tuple[Any, Any]:
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        if a.dtype == "bool":
+            return a | b if name == "maximum" else a & b
+        return getattr(k, name)(a, b)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        lose = x < y if name in ("maximum", "fmax") else x > y
+        if name in ("fmax", "fmin"):
+            wins = (x >= y if name == "fmax" else x <= y).logical_or(y.isnan())
+            return aten.masked_fill(g, wins.logical_not(), 0), aten.masked_fill(g, wins, 0)
+        tie = x == y
+        half = aten.where(tie, g / 2, g)
+        return (
+            aten.masked_fill(half, lose, 0) if b.needs[0] else None,
+            aten.masked_fill(half, (x > y) if name == "maximum" else (x < y), 0) if b.needs[1] else None,
+        )
+
+    return expr, vjp
+
+
+class Maximum(Pointwise):
+    """The larger of two; NaN wins. Ties share the gradient."""
+
+    schema = "maximum(Tensor self, Tensor other) -> Tensor"
+    inplace = False
+    expr, vjp = _extreme("maximum")
+    samples = binary_samples
+    reference = "numpy.maximum"
+
+
+class Minimum(Pointwise):
+    """The smaller of two; NaN wins. Ties share the gradient."""
+
+    schema = "minimum(Tensor self, Tensor other) -> Tensor"
+    inplace = False
+    expr, vjp = _extreme("minimum")
+    samples = binary_samples
+    reference = "numpy.minimum"
+
+
+class Fmax(Pointwise):
+    """The larger of two; NaN loses."""
+
+    schema = "fmax(Tensor self, Tensor other) -> Tensor"
+    inplace = False
+    expr, vjp = _extreme("fmax")
+
+
+class Fmin(Pointwise):
+    """The smaller of two; NaN loses."""
+
+    schema = "fmin(Tensor self, Tensor other) -> Tensor"
+    inplace = False
+    expr, vjp = _extreme("fmin")
+
+
+class Addcmul(Pointwise):
+    """self + value * tensor1 * tensor2."""
+
+    schema = "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"
+
+    def expr(k: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
+        return a + v * b * c
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, z: Any, v: Any) -> Any:
+        return (
+            g,
+            g * conj(z * v) if b.needs[1] else None,
+            g * conj(y * v) if b.needs[2] else None,
+        )
+
+
+class Addcdiv(Pointwise):
+    """self + value * tensor1 / tensor2."""
+
+    schema = "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"
+
+    def check(x: Any, y: Any, z: Any, v: Any) -> None:
+        if dt.is_integral(y.dtype) and dt.is_integral(z.dtype):
+            raise RuntimeError(
+                "Integer division with addcdiv is no longer supported, and in a future  release addcdiv "
+                "will perform a true division of tensor1 and tensor2. The historic addcdiv behavior can "
+                "be implemented as (input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for "
+                "integer inputs and as (input + value * tensor1 / tensor2) for float inputs. The future "
+                "addcdiv behavior is just the latter implementation: (input + value * tensor1 / tensor2), "
+                "for all dtypes."
+            )
+
+    def expr(k: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
+        return a + v * b / c
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, z: Any, v: Any) -> Any:
+        return (
+            g,
+            g * conj(v / z) if b.needs[1] else None,
+            -g * conj(v * y / (z * z)) if b.needs[2] else None,
+        )
+
+
+class LerpScalar(Pointwise):
+    """self + weight * (end - self)."""
+
+    schema = "lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor"
+    apart = ("weight",)
+
+    def expr(k: Any, a: Any, b: Any, w: Any) -> Any:
+        return k.where(k.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, w: Any) -> Any:
+        return g * (1 - conj(w)), g * conj(w)
+
+
+class LerpTensor(Pointwise):
+    """self + weight * (end - self), weight a tensor."""
+
+    schema = "lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor"
+
+    def expr(k: Any, a: Any, b: Any, w: Any) -> Any:
+        return LerpScalar.expr(k, a, b, w)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, w: Any) -> Any:
+        return (
+            g * (1 - conj(w)) if b.needs[0] else None,
+            g * conj(w) if b.needs[1] else None,
+            g * conj(y - x) if b.needs[2] else None,
+        )
+
+
+def _clamp(k: Any, a: Any, low: Any, high: Any) -> Any:
+    if low is not None:
+        a = k.maximum(a, low)
+    return a if high is None else k.minimum(a, high)
+
+
+class Clamp(Pointwise):
+    """self kept within numbers; NaN stays."""
+
+    schema = "clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor"
+    out = "out"
+    aliases = ("clip",)
+
+    def check(x: Any, low: Any, high: Any) -> None:
+        if low is None and high is None:
+            raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+        if x.dtype.is_complex:
+            raise RuntimeError("clamp is not supported for complex types")
+
+    def expr(k: Any, a: Any, low: Any, high: Any) -> Any:
+        return _clamp(k, a, low, high)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+        if low is None:
+            mask = x <= high
+        elif high is None:
+            mask = x >= low
+        else:
+            mask = aten.logical_and(x >= low, x <= high)
+        return aten.where(mask, g, aten.zeros((), dtype=g.dtype, device=g.device))
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), -0.5, 0.5)
+        yield s.sample(s.tensor((3, 4)), min=0.25)
+        yield s.sample(s.tensor((0, 4)), max=0.25)
+
+
+class ClampTensor(Pointwise):
+    """self kept within tensors."""
+
+    schema = "clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor"
+    aliases = ("clip",)
+
+    def check(x: Any, low: Any, high: Any) -> None:
+        if low is None and high is None:
+            raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+
+    def expr(k: Any, a: Any, low: Any, high: Any) -> Any:
+        return _clamp(k, a, low, high)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+        zero = aten.zeros((), dtype=g.dtype, device=g.device)
+        inside = None
+        if low is not None:
+            inside = x >= low
+        if high is not None:
+            inside = x <= high if inside is None else aten.logical_and(inside, x <= high)
+        grads = [aten.where(inside, g, zero) if b.needs[0] else None]
+        if low is not None:
+            below = x < low if high is None else aten.logical_and(x < low, low < high)
+            grads.append(aten.where(below, g, zero))
+        if high is not None:
+            above = x > high if low is None else aten.logical_or(x > high, low >= high)
+            grads.append(aten.where(above, g, zero))
+        return tuple(grads)
+
+
+class ClampMin(Pointwise):
+    """self, at least a number."""
+
+    schema = "clamp_min(Tensor self, Scalar min) -> Tensor"
+    out = "out"
+
+    def expr(k: Any, a: Any, low: Any) -> Any:
+        return k.maximum(a, low)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any) -> Any:
+        return aten.where(x >= low, g, aten.zeros((), dtype=g.dtype, device=g.device))
+
+
+class ClampMinTensor(Pointwise):
+    """self, at least another tensor."""
+
+    schema = "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor"
+
+    def expr(k: Any, a: Any, low: Any) -> Any:
+        return k.maximum(a, low)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any) -> Any:
+        zero = aten.zeros((), dtype=g.dtype, device=g.device)
+        return aten.where(x >= low, g, zero), aten.where(x < low, g, zero)
+
+
+class ClampMax(Pointwise):
+    """self, at most a number."""
+
+    schema = "clamp_max(Tensor self, Scalar max) -> Tensor"
+    out = "out"
+
+    def expr(k: Any, a: Any, high: Any) -> Any:
+        return k.minimum(a, high)
+
+    def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
+        return aten.where(x <= high, g, aten.zeros((), dtype=g.dtype, device=g.device))
+
+
+class ClampMaxTensor(Pointwise):
+    """self, at most another tensor."""
+
+    schema = "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor"
+
+    def expr(k: Any, a: Any, high: Any) -> Any:
+        return k.minimum(a, high)
+
+    def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
+        zero = aten.zeros((), dtype=g.dtype, device=g.device)
+        return aten.where(x <= high, g, zero), aten.where(x > high, g, zero)

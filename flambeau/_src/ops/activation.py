@@ -1,0 +1,337 @@
+"""Activations, with their backward operators as torch names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from flambeau._src.core import dtype as dt
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Pointwise
+from flambeau._src.ops.pointwise import unary_samples
+
+
+class Relu(Pointwise):
+    """max(self, 0); NaN stays."""
+
+    schema = "relu(Tensor self) -> Tensor"
+    out = "out"
+    samples = unary_samples
+    reference = "tests.ops.references:relu"
+
+    def check(x: Any) -> None:
+        if x.dtype is dt.bool_:
+            raise RuntimeError("Boolean inputs not supported for relu")
+
+    def expr(k: Any, a: Any) -> Any:
+        return k.maximum(a, 0)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return aten.threshold_backward(g, b.out, 0)
+
+
+class Threshold(Pointwise):
+    """self where above the threshold, the value elsewhere."""
+
+    schema = "threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor"
+    out = "out"
+    apart = ("threshold", "value")
+    public = "function"
+
+    def expr(k: Any, a: Any, t: Any, v: Any) -> Any:
+        return k.where(a <= t, v, a)
+
+    def vjp(b: Any, g: Any, x: Any, t: Any, v: Any) -> Any:
+        return aten.threshold_backward(g, x, t)
+
+
+class ThresholdBackward(Pointwise):
+    """grad_output where self is above the threshold."""
+
+    schema = "threshold_backward(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor"
+    inplace = False
+    apart = ("threshold",)
+    public = "function"
+
+    def expr(k: Any, g: Any, a: Any, t: Any) -> Any:
+        return k.where(a <= t, g * 0 if False else k.cast(k.const(0), g.dtype), g)
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any, t: Any) -> Any:
+        return aten.threshold_backward(gg, x, t), aten.zeros_like(gg) if b.needs[1] else None
+
+
+class TanhBackward(Pointwise):
+    """grad_output (1 - output²)."""
+
+    schema = "tanh_backward(Tensor grad_output, Tensor output) -> Tensor"
+    inplace = False
+    public = "function"
+
+    def expr(k: Any, g: Any, o: Any) -> Any:
+        return g * (1 - o * o)
+
+    def vjp(b: Any, gg: Any, g: Any, o: Any) -> Any:
+        return aten.tanh_backward(gg, o), gg * (-2 * o * g) if b.needs[1] else None
+
+
+class SigmoidBackward(Pointwise):
+    """grad_output (1 - output) output."""
+
+    schema = "sigmoid_backward(Tensor grad_output, Tensor output) -> Tensor"
+    inplace = False
+    public = "function"
+
+    def expr(k: Any, g: Any, o: Any) -> Any:
+        return g * ((1 - o) * o)
+
+    def vjp(b: Any, gg: Any, g: Any, o: Any) -> Any:
+        return aten.sigmoid_backward(gg, o), gg * g * (1 - 2 * o) if b.needs[1] else None
+
+
+SQRT1_2 = 0.7071067811865476
+SQRT_2_PI = 0.7978845608028654
+INV_SQRT_2PI = 0.3989422804014327
+
+
+class Gelu(Pointwise):
+    """x Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016); 'tanh' is their
+    approximation."""
+
+    schema = "gelu(Tensor self, *, str approximate='none') -> Tensor"
+    inplace = True
+    public = "nn"
+    out = "out"
+
+    def check(x: Any, approximate: str) -> None:
+        if approximate not in ("none", "tanh"):
+            raise RuntimeError("approximate argument must be either none or tanh.")
+        if not x.dtype.is_floating_point:
+            raise NotImplementedError(f"\"GeluKernelImpl\" not implemented for '{dt.scalar_name(x.dtype)}'")
+
+    def expr(k: Any, x: Any, approximate: str) -> Any:
+        if approximate == "none":
+            return 0.5 * x * (1 + k.erf(x * SQRT1_2))
+        return 0.5 * x * (1 + k.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x)))
+
+    def vjp(b: Any, g: Any, x: Any, approximate: str) -> Any:
+        return aten.gelu_backward(g, x, approximate=approximate)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for approximate in ("none", "tanh"):
+            yield s.sample(s.tensor((3, 5)), approximate=approximate)
+
+
+class GeluBackward(Pointwise):
+    """grad (Φ(x) + x φ(x))."""
+
+    schema = "gelu_backward(Tensor grad_output, Tensor self, *, str approximate='none') -> Tensor"
+    inplace = False
+    public = "nn"
+    out = "grad_input"
+    out_args = ("grad_input",)
+
+    def expr(k: Any, g: Any, x: Any, approximate: str) -> Any:
+        if approximate == "none":
+            return g * (0.5 * (1 + k.erf(x * SQRT1_2)) + x * (k.exp(x * x * -0.5) * INV_SQRT_2PI))
+        t = k.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x))
+        return g * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * (SQRT_2_PI * (1 + 3 * 0.044715 * x * x))))
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any, approximate: str) -> Any:
+        gx = None
+        if b.needs[1]:
+            if approximate == "none":
+                gx = gg * g * aten.exp(x * x * -0.5) * INV_SQRT_2PI * (2 - x * x)
+            else:
+                u = SQRT_2_PI * (x + 0.044715 * x * x * x)
+                t = aten.tanh(u)
+                sech = 1 - t * t
+                du = SQRT_2_PI * (1 + 3 * 0.044715 * x * x)
+                ddu = SQRT_2_PI * 6 * 0.044715 * x
+                gx = gg * g * (sech * du + 0.5 * x * sech * (ddu - 2 * t * du * du))
+        return aten.gelu_backward(gg, x, approximate=approximate), gx
+
+
+class Silu(Pointwise):
+    """x sigmoid(x)."""
+
+    schema = "silu(Tensor self) -> Tensor"
+    public = "function, nn"
+    out = "out"
+
+    def expr(k: Any, x: Any) -> Any:
+        return x / (1 + k.exp(-x))
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return aten.silu_backward(g, x)
+
+
+class SiluBackward(Pointwise):
+    """The slope of silu times grad_output."""
+
+    schema = "silu_backward(Tensor grad_output, Tensor self) -> Tensor"
+    inplace = False
+    public = "nn"
+
+    def expr(k: Any, g: Any, x: Any) -> Any:
+        s = k.sigmoid(x)
+        return g * s * (1 + x * (1 - s))
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any) -> Any:
+        gx = None
+        if b.needs[1]:
+            s = aten.sigmoid(x)
+            gx = gg * g * s * (1 - s) * (2 + x * (1 - 2 * s))
+        return aten.silu_backward(gg, x), gx
+
+
+class LeakyRelu(Pointwise):
+    """self, scaled where negative."""
+
+    schema = "leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor"
+    public = "nn"
+    out = "out"
+    apart = ("negative_slope",)
+
+    def expr(k: Any, x: Any, slope: Any) -> Any:
+        return k.where(x > 0, x, x * slope)
+
+    def vjp(b: Any, g: Any, x: Any, slope: Any) -> Any:
+        return aten.where(x > 0, g, g * slope)
+
+
+class Softplus(Pointwise):
+    """log(1 + exp(beta x)) / beta; x itself above the threshold."""
+
+    schema = "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor"
+    public = "nn"
+    inplace = False
+    out = "out"
+    apart = ("beta", "threshold")
+
+    def expr(k: Any, x: Any, beta: Any, threshold: Any) -> Any:
+        return k.where(x * beta > threshold, x, k.log1p(k.exp(x * beta)) / beta)
+
+    def vjp(b: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
+        return aten.where(x * beta > threshold, g, g * aten.sigmoid(x * beta))
+
+
+class Elu(Pointwise):
+    """scale (x where positive, alpha (exp(input_scale x) - 1) elsewhere)."""
+
+    schema = "elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor"
+    public = "nn"
+    out = "out"
+    apart = ("alpha", "scale", "input_scale")
+
+    def expr(k: Any, x: Any, alpha: Any, scale: Any, inner: Any) -> Any:
+        return k.where(x > 0, x * scale, alpha * scale * k.expm1(x * inner))
+
+    def vjp(b: Any, g: Any, x: Any, alpha: Any, scale: Any, inner: Any) -> Any:
+        return aten.where(x > 0, g * scale, g * (alpha * scale * inner) * aten.exp(x * inner))
+
+
+class Hardtanh(Pointwise):
+    """self within two numbers."""
+
+    schema = "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor"
+    public = "nn"
+    out = "out"
+    apart = ("min_val", "max_val")
+
+    def expr(k: Any, x: Any, low: Any, high: Any) -> Any:
+        return k.minimum(k.maximum(x, low), high)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+        return aten.masked_fill(g, (x <= low) | (x >= high), 0)
+
+
+class Hardsigmoid(Pointwise):
+    """relu6(x + 3) / 6."""
+
+    schema = "hardsigmoid(Tensor self) -> Tensor"
+    public = "nn"
+    out = "out"
+
+    def expr(k: Any, x: Any) -> Any:
+        return k.minimum(k.maximum(x + 3, 0), 6) / 6
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return aten.masked_fill(g / 6, (x <= -3) | (x >= 3), 0)
+
+
+class Hardswish(Pointwise):
+    """x relu6(x + 3) / 6."""
+
+    schema = "hardswish(Tensor self) -> Tensor"
+    public = "nn"
+    out = "out"
+
+    def expr(k: Any, x: Any) -> Any:
+        return x * k.minimum(k.maximum(x + 3, 0), 6) / 6
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        middle = g * (x / 3 + 0.5)
+        return aten.where(x <= -3, aten.zeros((), dtype=g.dtype), aten.where(x < 3, middle, g))
+
+
+class Mish(Pointwise):
+    """x tanh(softplus(x))."""
+
+    schema = "mish(Tensor self) -> Tensor"
+    public = "nn, function"
+    out = "out"
+
+    def expr(k: Any, x: Any) -> Any:
+        return x * k.tanh(k.log1p(k.exp(x)))
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        t, s = aten.tanh(aten.softplus(x)), aten.sigmoid(x)
+        return g * (t + x * s * (1 - t * t))
+
+
+class LogSigmoid(Composite):
+    """log(sigmoid(self))."""
+
+    schema = "log_sigmoid(Tensor self) -> Tensor"
+    public = "nn"
+
+    def decompose(self: Any) -> Any:
+        return aten.log_sigmoid_forward(self)
+
+
+class LogSigmoidForward(Pointwise):
+    """min(x, 0) - log1p(exp(-|x|))."""
+
+    schema = "log_sigmoid_forward(Tensor self) -> Tensor"
+    public = ""
+    inplace = False
+
+    def expr(k: Any, x: Any) -> Any:
+        return k.minimum(x, 0) - k.log1p(k.exp(-k.abs(x)))
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return g * aten.sigmoid(-x)
+
+
+class Selu(Composite):
+    """elu with the self-normalising constants (Klambauer et al. 2017)."""
+
+    schema = "selu(Tensor self) -> Tensor"
+    inplace = True
+    public = "function"
+
+    def decompose(self: Any) -> Any:
+        return aten.elu(self, 1.6732632423543772, 1.0507009873554805)
+
+
+class Celu(Composite):
+    """elu continuous in alpha (Barron 2017)."""
+
+    schema = "celu(Tensor self, Scalar alpha=1.0) -> Tensor"
+    inplace = True
+    public = "function"
+
+    def decompose(self: Any, alpha: Any) -> Any:
+        if alpha == 0:
+            raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+        return aten.elu(self, alpha, 1.0, 1.0 / alpha)

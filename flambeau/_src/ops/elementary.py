@@ -1,0 +1,150 @@
+"""Elementary functions, element by element: each one line of value and one of slope."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src.core import state
+from flambeau._src.core.slots import fill
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Pointwise
+from flambeau._src.ops.pointwise import binary_samples, conj, unary_samples
+
+fill("default_float", lambda: state.process.default_dtype)
+
+
+class Elementary(Pointwise):
+    """A function of one floating argument; integers become the default dtype."""
+
+    promotion = "int_to_float"
+    samples = unary_samples
+
+
+def _unary(name: str, slope: Any, value: Any = None, **more: Any) -> type:
+    """slope(g, x, out) is the gradient; value(k, x) the expression (default: k.<name>)."""
+
+    def expr(k: Any, a: Any) -> Any:
+        return value(k, a) if value else getattr(k, name)(a)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return slope(g, x, b)
+
+    return type(name.capitalize(), (Elementary,), {
+        "__doc__": f"{name}(self).", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
+        "expr": expr, "vjp": vjp, "reference": f"numpy.{name}", **more,
+    })  # fmt: skip
+
+
+_unary("exp", lambda g, x, b: g * conj(b.out))
+_unary("exp2", lambda g, x, b: g * conj(b.out) * 0.6931471805599453)
+_unary("expm1", lambda g, x, b: g * (conj(b.out) + 1))
+_unary("log", lambda g, x, b: g / conj(x))
+_unary("log2", lambda g, x, b: g / conj(x * 0.6931471805599453))
+_unary("log10", lambda g, x, b: g / conj(x * 2.302585092994046))
+_unary("log1p", lambda g, x, b: g / conj(x + 1))
+_unary("sqrt", lambda g, x, b: g / (2 * conj(b.out)))
+_unary("rsqrt", lambda g, x, b: -0.5 * g * conj(b.out.pow(3)), reference="tests.ops.references:rsqrt")
+_unary("sin", lambda g, x, b: g * conj(x.cos()))
+_unary("cos", lambda g, x, b: g * -conj(x.sin()))
+_unary("tan", lambda g, x, b: g * conj(1 + b.out.pow(2)))
+_unary("asin", lambda g, x, b: g * conj((-x * x + 1).rsqrt()), aliases=("arcsin",), reference="numpy.arcsin")
+_unary("acos", lambda g, x, b: g * -conj((-x * x + 1).rsqrt()), aliases=("arccos",), reference="numpy.arccos")
+_unary("atan", lambda g, x, b: g / conj(x * x + 1), aliases=("arctan",), reference="numpy.arctan")
+_unary("sinh", lambda g, x, b: g * conj(x.cosh()))
+_unary("cosh", lambda g, x, b: g * conj(x.sinh()))
+_unary("asinh", lambda g, x, b: g * conj((x.pow(2) + 1).rsqrt()), aliases=("arcsinh",), reference="numpy.arcsinh")
+_unary("acosh", lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()), aliases=("arccosh",), reference="numpy.arccosh")
+_unary("atanh", lambda g, x, b: g / conj(1 - x.pow(2)), aliases=("arctanh",), reference="numpy.arctanh")
+_unary("erf", lambda g, x, b: 1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erf")
+_unary("erfc", lambda g, x, b: -1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erfc")
+_unary("erfinv", lambda g, x, b: 0.886226925452758 * aten.exp(b.out.pow(2)) * g, reference="scipy.special.erfinv")
+_unary("lgamma", lambda g, x, b: g * aten.digamma(x), reference="scipy.special.gammaln")
+_unary("digamma", lambda g, x, b: g * aten.polygamma(1, x), reference="scipy.special.digamma")
+_unary("tanh", lambda g, x, b: aten.tanh_backward(g, b.out))
+_unary("sigmoid", lambda g, x, b: aten.sigmoid_backward(g, b.out), reference="scipy.special.expit")
+_unary(
+    "sinc",
+    lambda g, x, b: g * aten.where(x == 0, aten.zeros((), dtype=x.dtype), ((3.141592653589793 * x) * (3.141592653589793 * x).cos() - (3.141592653589793 * x).sin()) / (3.141592653589793 * x * x)),
+    lambda k, a: k.where(a == 0, a * 0 + 1, k.sin(a * 3.141592653589793) / (a * 3.141592653589793)),
+)
+
+
+class Rounding(Pointwise):
+    """To a whole number; the slope is zero."""
+
+    samples = unary_samples
+
+    def vjp(b: Any, g: Any, x: Any, *rest: Any) -> Any:
+        return aten.zeros_like(g)
+
+
+def _rounding(name: str) -> None:
+    def expr(k: Any, a: Any) -> Any:
+        return getattr(k, name)(a) if a.dtype in ("float32", "float64") else a
+
+    type(name, (Rounding,), {"schema": f"{name}(Tensor self) -> Tensor", "expr": expr, "__module__": __name__,
+                             "aliases": ("fix",) if name == "trunc" else ()})  # fmt: skip
+
+
+for _name in ("floor", "ceil", "trunc", "round"):
+    _rounding(_name)
+
+
+class RoundDecimals(Rounding):
+    """Rounded to so many decimals."""
+
+    schema = "round.decimals(Tensor self, *, int decimals=0) -> Tensor"
+    apart = ("decimals",)
+
+    @classmethod
+    def bakes(cls, name: str, value: Any) -> bool:
+        return True
+
+    def expr(k: Any, a: Any, decimals: int) -> Any:
+        if a.dtype not in ("float32", "float64"):
+            return a
+        scale = 10.0 ** abs(decimals)
+        return k.round(a * scale) / scale if decimals >= 0 else k.round(a / scale) * scale
+
+
+class Frac(Pointwise):
+    """The part after the point."""
+
+    schema = "frac(Tensor self) -> Tensor"
+
+    def expr(k: Any, a: Any) -> Any:
+        return a - k.trunc(a)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        return g
+
+
+class Atan2(Pointwise):
+    """The angle of (other, self)."""
+
+    schema = "atan2(Tensor self, Tensor other) -> Tensor"
+    promotion = "int_to_float"
+    aliases = ("arctan2",)
+    samples = binary_samples
+    reference = "numpy.arctan2"
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.atan2(a, b)
+
+    def vjp(b: Any, g: Any, y: Any, x: Any) -> Any:
+        r = (x * x + y * y).reciprocal()
+        return g * x * r if b.needs[0] else None, g * -y * r if b.needs[1] else None
+
+
+class Hypot(Pointwise):
+    """sqrt(self² + other²)."""
+
+    schema = "hypot(Tensor self, Tensor other) -> Tensor"
+    samples = binary_samples
+    reference = "numpy.hypot"
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.hypot(a, b)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return g * (x / b.out) if b.needs[0] else None, g * (y / b.out) if b.needs[1] else None
