@@ -40,9 +40,7 @@ class Generator(_native.Generator):
             raise RuntimeError("META device type not an accelerator.")
         maker = SLOTS.get(f"generator.{kind}")
         if maker is None:
-            raise RuntimeError(
-                f"Cannot get {kind.upper()} generator without ATen_{kind} library."
-            )
+            raise RuntimeError(f"Cannot get {kind.upper()} generator without ATen_{kind} library.")
         return maker(_device(device))
 
     @property
@@ -182,6 +180,11 @@ def integer_range(d: dtype, low: int, high: int | None) -> tuple[int, int]:
     if d.is_floating_point:
         low = _moved_low(low, d)
         last = 1 << DIGITS[d.name]
+        if low >= last:  # the message of torch says "or equal"; its check does not
+            raise RuntimeError(
+                "random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' "
+                f"casted to dtype, but got from={low} > to_inc={last}"
+            )
     else:
         last = _limits(d)[1]
         last -= (last > 2**63) << 64  # torch keeps it in a signed 64-bit integer
