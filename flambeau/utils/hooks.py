@@ -78,7 +78,7 @@ def warn_if_has_hooks(tensor: Tensor) -> None:
             )
 
 
-class _Identity(torch.autograd.Function):
+class BackwardHookFunction(torch.autograd.Function):
     """All tensors unchanged, through one node: its hooks see all their gradients at once."""
 
     @staticmethod
@@ -129,7 +129,7 @@ class BackwardHook:
         tensors = [args[i] for i in places]
         if not (any(t.requires_grad for t in tensors) and torch.is_grad_enabled()):
             return args, None
-        new_tensors = _Identity.apply(*tensors)
+        new_tensors = BackwardHookFunction.apply(*tensors)
         nodes = [t.grad_fn for t in new_tensors if t.grad_fn is not None]
         if not nodes:
             raise RuntimeError(

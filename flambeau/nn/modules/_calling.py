@@ -181,108 +181,104 @@ def backward_pre_hooks_of(module: Any) -> list[Any]:
     return [*global_backward_pre_hooks.values(), *module._backward_pre_hooks.values()]
 
 
-def _run_pre_hooks(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    with_kwargs = module._forward_pre_hooks_with_kwargs
-    hooks = (*global_forward_pre_hooks.items(), *module._forward_pre_hooks.items())
-    for hook_id, hook in hooks:
-        if hook_id in with_kwargs:
-            changed = hook(module, args, kwargs)
-            if changed is None:
-                continue
-            if not (isinstance(changed, tuple) and len(changed) == 2):
-                raise RuntimeError(
-                    "forward pre-hook must return None or a tuple "
-                    f"of (new_args, new_kwargs), but got {changed}."
-                )
-            args, kwargs = changed
-        else:
-            changed = hook(module, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-    return args, kwargs
+class _Run:
+    """One call on its way: what the `always_call` hooks get if it raises."""
 
+    __slots__ = ("args", "done", "kwargs", "result")
 
-def _run_forward_hooks(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, done: set[int]
-) -> Any:
-    hooks = (*global_forward_hooks.items(), *module._forward_hooks.items())
-    for hook_id, hook in hooks:
-        done.add(hook_id)
-        if (
-            hook_id in module._forward_hooks_with_kwargs
-            or hook_id in global_forward_hooks_with_kwargs
-        ):
-            changed = hook(module, args, kwargs, result)
-        else:
-            changed = hook(module, args, result)
-        if changed is not None:
-            result = changed
-    return result
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+        self.result: Any = None
+        self.done: set[int] = set()
 
-
-def _run_always_called(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], done: set[int]
-) -> None:
-    """After an exception: the `always_call` hooks that have not run, their errors as warnings."""
-    tables = (
-        (
-            "global module",
-            global_forward_hooks,
-            global_forward_hooks_always_called,
-            global_forward_hooks_with_kwargs,
-        ),
-        (
-            "module",
-            module._forward_hooks,
-            module._forward_hooks_always_called,
-            module._forward_hooks_with_kwargs,
-        ),
-    )
-    result = None
-    for what, hooks, always, with_kwargs in tables:
-        for hook_id, hook in hooks.items():
-            if hook_id not in always or hook_id in done:
-                continue
-            try:
-                if hook_id in with_kwargs:
-                    changed = hook(module, args, kwargs, result)
-                else:
-                    changed = hook(module, args, result)
-                if changed is not None:
-                    result = changed
-            except Exception as error:
+    def call(self, module: Any, forward: Any) -> Any:
+        """Everything in order: pre-hooks, forward between backward hooks, hooks."""
+        pre_backward = backward_pre_hooks_of(module)
+        full, partial = backward_hooks_of(module)
+        self.pre_hooks(module)
+        bracket = None
+        if full or pre_backward:
+            bracket = BackwardHook(module, full, pre_backward)
+            self.args = bracket.setup_input_hook(self.args)
+        self.result = forward(*self.args, **self.kwargs)
+        self.hooks(module)
+        if bracket is not None:
+            if not isinstance(self.result, (Tensor, tuple)):
                 warnings.warn(
-                    f"{what} forward hook with ``always_call=True`` raised an exception that was "
-                    f"silenced as another error was raised in forward: {error}",
+                    "For backward hooks to be called,"
+                    " module output should be a Tensor or a tuple of Tensors"
+                    f" but received {type(self.result)}",
                     stacklevel=2,
                 )
+            self.result = bracket.setup_output_hook(self.result)
+        if partial:
+            _attach_partial(module, partial, self.args, self.result)
+        return self.result
 
+    def pre_hooks(self, module: Any) -> None:
+        with_kwargs = module._forward_pre_hooks_with_kwargs
+        hooks = (*global_forward_pre_hooks.items(), *module._forward_pre_hooks.items())
+        for hook_id, hook in hooks:
+            if hook_id in with_kwargs:
+                changed = hook(module, self.args, self.kwargs)
+                if changed is None:
+                    continue
+                if not (isinstance(changed, tuple) and len(changed) == 2):
+                    raise RuntimeError(
+                        "forward pre-hook must return None or a tuple "
+                        f"of (new_args, new_kwargs), but got {changed}."
+                    )
+                self.args, self.kwargs = changed
+            else:
+                changed = hook(module, self.args)
+                if changed is not None:
+                    self.args = changed if isinstance(changed, tuple) else (changed,)
 
-def _call(
-    module: Any, forward: Any, args: tuple[Any, ...], kwargs: dict[str, Any], done: set[int]
-) -> Any:
-    pre_backward = backward_pre_hooks_of(module)
-    full, partial = backward_hooks_of(module)
-    args, kwargs = _run_pre_hooks(module, args, kwargs)
-    bracket = None
-    if full or pre_backward:
-        bracket = BackwardHook(module, full, pre_backward)
-        args = bracket.setup_input_hook(args)
-    result = _run_forward_hooks(module, args, kwargs, forward(*args, **kwargs), done)
-    if bracket is not None:
-        if not isinstance(result, (Tensor, tuple)):
-            warnings.warn(
-                "For backward hooks to be called,"
-                " module output should be a Tensor or a tuple of Tensors"
-                f" but received {type(result)}",
-                stacklevel=2,
-            )
-        result = bracket.setup_output_hook(result)
-    if partial:
-        _attach_partial(module, partial, args, result)
-    return result
+    def hooks(self, module: Any) -> None:
+        hooks = (*global_forward_hooks.items(), *module._forward_hooks.items())
+        own_kwargs = module._forward_hooks_with_kwargs
+        for hook_id, hook in hooks:
+            self.done.add(hook_id)
+            with_kwargs = hook_id in own_kwargs or hook_id in global_forward_hooks_with_kwargs
+            self.hook(module, hook, with_kwargs)
+
+    def hook(self, module: Any, hook: Callable[..., Any], with_kwargs: bool) -> None:
+        if with_kwargs:
+            changed = hook(module, self.args, self.kwargs, self.result)
+        else:
+            changed = hook(module, self.args, self.result)
+        if changed is not None:
+            self.result = changed
+
+    def always_called(self, module: Any) -> None:
+        """After an exception: the `always_call` hooks not yet run, their errors as warnings."""
+        tables = (
+            (
+                "global module",
+                global_forward_hooks,
+                global_forward_hooks_always_called,
+                global_forward_hooks_with_kwargs,
+            ),
+            (
+                "module",
+                module._forward_hooks,
+                module._forward_hooks_always_called,
+                module._forward_hooks_with_kwargs,
+            ),
+        )
+        for what, hooks, always, with_kwargs in tables:
+            for hook_id, hook in hooks.items():
+                if hook_id not in always or hook_id in self.done:
+                    continue
+                try:
+                    self.hook(module, hook, hook_id in with_kwargs)
+                except Exception as error:
+                    warnings.warn(
+                        f"{what} forward hook with ``always_call=True`` raised an exception that"
+                        f" was silenced as another error was raised in forward: {error}",
+                        stacklevel=2,
+                    )
 
 
 def call_with_hooks(
@@ -300,11 +296,11 @@ def call_with_hooks(
             if module._compiled_call_impl is None:
                 module._hooked.clear()
             return forward(*args, **kwargs)
-    done: set[int] = set()
+    run = _Run(args, kwargs)
     try:
-        return _call(module, forward, args, kwargs, done)
+        return run.call(module, forward)
     except Exception:
-        _run_always_called(module, args, kwargs, done)
+        run.always_called(module)
         raise
 
 

@@ -189,8 +189,8 @@ def load_own(
 
 
 _POST_HOOK_RETURNED = (
-    "Hooks registered with ``register_load_state_dict_post_hook`` are not"
-    "expected to return new values, if incompatible_keys need to be modified,"
+    "Hooks registered with ``register_load_state_dict_post_hook`` are not "
+    "expected to return new values, if incompatible_keys need to be modified, "
     "it should be done inplace."
 )
 

@@ -266,7 +266,8 @@ class Module:
             if name in table:
                 return table[name]
         except KeyError:  # before Module.__init__
-            pass
+            if name == "_hooked":
+                name = "_backward_hooks"  # what PyTorch finds missing first
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __delattr__(self, name: str) -> None:
@@ -284,6 +285,7 @@ class Module:
     def __dir__(self) -> list[str]:
         names = {*dir(self.__class__), *self.__dict__}
         names.update(self._parameters, self._modules, self._buffers)
+        names -= {"_hooked", "_stamp"}
         return sorted(n for n in names if not n[0].isdigit())
 
     # --- finding ------------------------------------------------------------------------------
