@@ -22,7 +22,7 @@ CHECKS = (
     "forward", "strides", "strides_other", "grad", "grad2", "method", "alias", "operator",
     "inplace", "inplace_grad", "out", "errors", "error_text", "program",
 )  # fmt: skip
-INFORMATIVE = ("strides_other", "error_text")  # shown, never required
+INFORMATIVE = ("strides_other", "error_text", "data_dependent")  # shown, never required
 OUT_FORMS = ("exact", "strided", "empty", "wrong_shape", "wrong_dtype")
 
 

@@ -333,21 +333,31 @@ def replay_file(rt: ModuleType, path: Path, keep: int = KEEP, only: int | None =
     return {"counts": tally.counts, "failures": tally.failures, "dropped": dropped}
 
 
-def worker(runtime: str, keep: int) -> None:
-    """Read file names on standard input, answer one JSON line each."""
+def worker(runtime: str, keep: int, runner: str = "", limit: int = 0) -> None:
+    """Read file names on standard input, answer one JSON line each.
+
+    With a `runner`, the calls are compiled by it and judged against eager (`compiled.py`).
+    """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the runtime prints must not be taken for an answer
     rt = importlib.import_module(runtime)
     if hasattr(rt, "set_num_threads"):
         rt.set_num_threads(1)
+    if runner:
+        compiled = importlib.import_module("tests.oracle.compiled")
     for line in sys.stdin:
-        answers.write(json.dumps(replay_file(rt, Path(line.strip()), keep)) + "\n")
+        path = Path(line.strip())
+        if runner:
+            result = compiled.replay_file(rt, path, runner, limit, keep)
+        else:
+            result = replay_file(rt, path, keep)
+        answers.write(json.dumps(result) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
     if "--worker" in sys.argv:
-        worker(sys.argv[2], int(sys.argv[3]))
+        worker(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
     else:
         from tests.oracle.run import main  # lazy: a worker needs none of it
 

@@ -33,6 +33,8 @@ class Worker:
 
     runtime: str
     keep: int
+    runner: str = ""  # compile the calls with it; see compiled.py
+    limit: int = 0  # samples of a file, 0 for all; only with a runner
     path: str = ""  # a further place to import the runtime from
     process: subprocess.Popen[str] | None = None
     log: list[str] = field(default_factory=list)
@@ -59,7 +61,7 @@ class Worker:
     def _running(self) -> subprocess.Popen[str]:
         if self.process is None:
             command = [sys.executable, "-m", "tests.oracle.replay", "--worker", self.runtime,
-                       str(self.keep)]  # fmt: skip
+                       str(self.keep), self.runner, str(self.limit)]  # fmt: skip
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 text=True, cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": self.path},
@@ -90,7 +92,9 @@ class Worker:
             self.process.wait()
 
 
-def run_all(paths: list[Path], runtime: str, jobs: int, keep: int) -> Results:
+def run_all(
+    paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0
+) -> Results:
     """Replay all files, `jobs` at a time, the biggest first."""
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for path in sorted(paths, key=lambda p: -p.stat().st_size):
@@ -99,7 +103,7 @@ def run_all(paths: list[Path], runtime: str, jobs: int, keep: int) -> Results:
     lock = threading.Lock()
 
     def serve() -> None:
-        worker = Worker(runtime, keep)
+        worker = Worker(runtime, keep, runner, limit)
         while True:
             try:
                 path = waiting.get_nowait()
@@ -107,8 +111,8 @@ def run_all(paths: list[Path], runtime: str, jobs: int, keep: int) -> Results:
                 break
             result = worker.ask(path, TIMEOUT)
             if isinstance(result, str):
-                result = {"counts": replay.expected_counts(path), "failures": [f"lost: {result}"],
-                          "dropped": []}  # fmt: skip
+                counts = {"compiled": [0, 1]} if runner else replay.expected_counts(path)
+                result = {"counts": counts, "failures": [f"lost: {result}"], "dropped": []}
             label, _, dtype = path.stem.rpartition(".")
             with lock:
                 results.setdefault(label, {})[dtype] = result
@@ -272,12 +276,22 @@ def main(argv: list[str]) -> int:
     if report:
         write_report(results, options.runtime, report)
     if options.verbose:
-        for label, dtypes in sorted(results.items()):
-            for dtype, result in sorted(dtypes.items()):
-                for text in result["failures"]:
-                    sys.stdout.write(f"{label} {dtype} {text}\n")
+        print_failures(results)
     sys.stdout.write(f"{table(results)}\n{len(paths)} files in "
                      f"{time.perf_counter() - start:.0f} s\n")  # fmt: skip
+    return verdict(results, options)
+
+
+def print_failures(results: Results) -> None:
+    """Every failure that was kept, a line each."""
+    for label, dtypes in sorted(results.items()):
+        for dtype, result in sorted(dtypes.items()):
+            for text in result["failures"]:
+                sys.stdout.write(f"{label} {dtype} {text}\n")
+
+
+def verdict(results: Results, options: argparse.Namespace) -> int:
+    """Exit status against the baseline; torch itself has none."""
     if options.update_known:
         write_known(options.known, results)
     known = read_known(options.known) if options.runtime != "torch" else set()

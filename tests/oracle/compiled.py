@@ -1,0 +1,255 @@
+"""The recorded calls through the graph path: functionalise, joint graph, generated kernels.
+
+`python -m tests.oracle.compiled --runner flambeau._src.compiler.aot:aot_function [--limit 20]`.
+
+A runner is `module:name` of a function that takes `fn(*tensors)` (and returns tensors in a tuple or
+list, differentiable where the call is) and returns the compiled form, called alike. Results and
+gradients are judged against eager of the same runtime, with torch's recorded float64 reference in
+the middle: |compiled − ref| ≤ max(|eager − ref|, 2 ulp of the result's scale); over all calls the
+root mean square of relative errors is printed for both sides (the bound is 1.05 × eager's).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tests.oracle import checks, replay, run, wire
+from tests.oracle.compare import EPS, Judge
+from tests.oracle.entries import ENTRIES, Entry, resolve
+
+KINDS = ("random", "mask", "meta")  # not judged: their results are not a function of the inputs
+REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
+KNOWN = run.HERE / "known_compiled.txt"
+TENSOR = object()
+# The shape of a result depends on values (masks, tensor bounds): no graph without guards on them.
+DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException",
+                  "GuardOnDataDependentSymNode")  # fmt: skip
+
+
+def through_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """torch's own joint graph, run node by node: the runner of the self-check."""
+    compile_module = importlib.import_module("functorch.compile")
+    return compile_module.aot_function(fn, compile_module.nop)
+
+
+def find_runner(text: str) -> Callable[..., Any]:
+    """`module:name` → the function."""
+    module, _, name = text.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+class Lifted:
+    """A call with its tensors taken out: `fn(*tensors)` of a recorded call."""
+
+    def __init__(self, rt: ModuleType, fn: Callable[..., Any], inputs: wire.Inputs) -> None:
+        self.rt, self.fn = rt, fn
+        self.numbers = {id(tensor): i for i, tensor in enumerate(inputs.tensors)}
+        self.args = [self._cut(item) for item in inputs.args]
+        self.kwargs = {key: self._cut(item) for key, item in inputs.kwargs.items()}
+
+    def _cut(self, value: Any) -> Any:
+        if isinstance(value, self.rt.Tensor):
+            return (TENSOR, self.numbers[id(value)])
+        if type(value) in (tuple, list):
+            return type(value)(self._cut(item) for item in value)
+        return value
+
+    def _fill(self, value: Any, tensors: tuple[Any, ...]) -> Any:
+        if type(value) is tuple and len(value) == 2 and value[0] is TENSOR:
+            return tensors[value[1]]
+        if type(value) in (tuple, list):
+            return type(value)(self._fill(item, tensors) for item in value)
+        return value
+
+    def __call__(self, *tensors: Any) -> list[Any]:
+        args = [self._fill(item, tensors) for item in self.args]
+        kwargs = {key: self._fill(item, tensors) for key, item in self.kwargs.items()}
+        return checks.leaves(self.fn(*args, **kwargs), self.rt)
+
+
+def both(case: checks.Case, fn: Callable[..., Any], runner: Callable[..., Any] | None) -> Any:
+    """Results and first gradients of one call, eager or compiled."""
+    inputs = case.load(grad=True)
+    call = Lifted(case.rt, fn, inputs)
+    run_it: Callable[..., Any] = call
+    if runner is not None:
+        run_it = runner(lambda *tensors: call(*tensors))
+    outs = list(run_it(*inputs.tensors))
+    results = {"out": [_values(case, out) for out in outs], "mut": case.mutations(inputs)}
+    sources = [t for t in inputs.tensors if t.requires_grad]
+    grown = [out for out in outs if out.requires_grad]
+    if sources and grown:
+        dots = [checks.cotangent(case.rt, o, 1000 * case.number + i) for i, o in enumerate(grown)]
+        grads = case.rt.autograd.grad(grown, sources, dots, allow_unused=True)
+        results["grad"] = [None if g is None else _values(case, g) for g in grads]
+    return results
+
+
+def _values(case: checks.Case, tensor: Any) -> Any:
+    return wire.encode_output(case.rt, tensor, case.pack, [])
+
+
+def leaf_nodes(tree: Any) -> list[Any]:
+    """Tensor nodes of a recorded result, in order."""
+    return [node for node in wire.walk(tree) if node.get("k") == "out"]
+
+
+class Errors:
+    """Sums of squared relative errors against the references, compiled and eager."""
+
+    def __init__(self) -> None:
+        self.sums = [0.0, 0.0, 0.0]
+
+    def add(self, ours: np.ndarray, theirs: np.ndarray, wide: np.ndarray, eps: float) -> None:
+        """One tensor: errors in units of eps times its largest value. Left out where eager is
+        off by more than 1,000 of them: a discontinuity or a cancellation, not rounding.
+        """
+        with np.errstate(all="ignore"):
+            fine = np.isfinite(ours) & np.isfinite(theirs) & np.isfinite(wide)
+            if not fine.any() or not np.abs(wide[fine]).max():
+                return
+            unit = eps * np.abs(wide[fine]).max()
+            if np.abs(theirs[fine] - wide[fine]).max() > 1000 * unit:
+                return
+            for i, values in enumerate((ours, theirs)):
+                self.sums[i] += float((((values[fine] - wide[fine]) / unit) ** 2).sum())
+        self.sums[2] += int(fine.sum())
+
+
+class CompiledReplayer:
+    """One file, compiled against eager."""
+
+    def __init__(self, rt: ModuleType, path: Path, runner: str, keep: int) -> None:
+        self.rt, self.runner = rt, find_runner(runner)
+        self.document, self.buffers = wire.read_file(path)
+        self.entry: Entry = ENTRIES[self.document["label"]]
+        self.tally = replay.Tally(keep=keep)
+        self.errors = Errors()
+
+    def run(self, limit: int) -> None:
+        """The samples that eager torch can run."""
+        fn = resolve(self.rt, self.entry.call)
+        done = 0
+        for number, sample in enumerate(self.document["samples"]):
+            if limit and done >= limit:
+                break
+            if "out" in sample["checks"]["forward"] and not self._scalar(sample):
+                done += 1
+                self.sample(number, sample, fn)
+
+    @staticmethod
+    def _scalar(sample: Any) -> bool:
+        return not leaf_nodes(sample["checks"]["forward"]["out"]) or not sample["call"]["storages"]
+
+    def sample(self, number: int, sample: Any, fn: Callable[..., Any]) -> None:
+        """Both ways, then the judgement."""
+        pack = wire.Pack()
+        reader = wire.InputReader(self.rt, sample["call"], self.buffers)
+        case = checks.Case(self.rt, reader, pack, number)
+        where = f"#{number} {replay.describe(sample['call'])}"
+        try:
+            eager = both(case, fn, None)
+        except Exception as error:
+            self.tally.add("eager", f"{type(error).__name__}: {error}", where)
+            return
+        try:
+            ours = both(case, fn, self.runner)
+        except Exception as error:
+            if type(error).__name__ in DATA_DEPENDENT:
+                self.tally.add("data_dependent", str(error), where)
+                return
+            self.tally.add("compiled", f"{type(error).__name__}: {error}"[:400], where)
+            return
+        refs = sample["refs"]
+        wide = refs.get("forward", {}).get("out")
+        self._judge("compiled", ours["out"], eager["out"], leaf_nodes([wide]), pack, where)
+        if ours["mut"] != eager["mut"]:
+            self.tally.add("writes", f"{ours['mut']}, eager {eager['mut']}", where)
+        if "grad" in eager:
+            wide = [n for n in refs.get("grad", {}).get("out", []) if n is not None]
+            ours_grad = ours.get("grad", [])
+            self._judge("compiled_grad", ours_grad, eager["grad"], wide, pack, where)
+
+    def _judge(
+        self, check: str, ours: Any, theirs: Any, wide: Any, pack: wire.Pack, where: str
+    ) -> None:
+        judge = Judge(
+            self.entry.kind, pack.buffers, pack.buffers, gradient="grad" in check, ulps=2,
+            factor=1.0, wide=self.buffers,
+        )  # fmt: skip
+        known = [node for node in theirs if node is not None]
+        if len(wide) != len(known):
+            wide = [None] * len(known)
+        references = iter(wide)
+        aligned = [None if node is None else next(references) for node in theirs]
+        self.tally.add(check, judge.tree(ours, theirs, aligned), where)
+        for a, b, c in zip(ours, theirs, aligned, strict=False):
+            if a and b and c and a["sz"] == b["sz"] == c["sz"] and b["dt"] in EPS:
+                x, y = (wire.to_array(pack.buffers[n["b"]], n["dt"]) for n in (a, b))
+                z = wire.to_array(self.buffers[c["b"]], c["dt"])
+                if a["dt"] == b["dt"] and z.dtype == np.float64 and b["dt"] != "float64":
+                    x, y = x.astype(np.float64), y.astype(np.float64)
+                    self.errors.add(x, y, z, EPS[b["dt"]])
+
+
+def replay_file(rt: ModuleType, path: Path, runner: str, limit: int, keep: int) -> Any:
+    """As `replay.replay_file`, with `"rms": [compiled, eager, count]` sums."""
+    warnings.simplefilter("ignore")
+    replayer = CompiledReplayer(rt, path, runner, keep)
+    replayer.run(limit)
+    tally = replayer.tally
+    sums = replayer.errors.sums
+    return {"counts": tally.counts, "failures": tally.failures, "dropped": [], "rms": sums}
+
+
+def root_mean_squares(results: run.Results) -> tuple[float, float]:
+    """Of relative errors in units in the last place: `(compiled, eager)`."""
+    sums = [0.0, 0.0, 0.0]
+    for dtypes in results.values():
+        for result in dtypes.values():
+            sums = [a + b for a, b in zip(sums, result.get("rms", (0, 0, 0)), strict=True)]
+    count = max(sums[2], 1)
+    return math.sqrt(sums[0] / count), math.sqrt(sums[1] / count)
+
+
+def main(argv: list[str]) -> int:
+    """Replay compiled, report, and judge against `known_compiled.txt`."""
+    parser = run.arguments()
+    parser.set_defaults(known=KNOWN)
+    parser.add_argument("--runner", required=True, help="module:name")
+    parser.add_argument("--limit", type=int, default=0, help="samples of a file; 0 for all")
+    options = parser.parse_args(argv)
+    paths = [p for p in run.choose(options.root, options) if judged(p)]
+    keep = 10_000 if options.verbose else replay.KEEP
+    start = time.perf_counter()
+    results = run.run_all(paths, options.runtime, options.jobs, keep, options.runner, options.limit)
+    if options.verbose:
+        run.print_failures(results)
+    if not (options.entry or options.dtype):
+        run.write_report(results, options.runtime, options.report or REPORT)
+    ours, eager = root_mean_squares(results)
+    sys.stdout.write(f"{run.table(results)}\n{len(paths)} files in "
+                     f"{time.perf_counter() - start:.0f} s; root mean square error in ulp of the "
+                     f"scale: compiled {ours:.4f}, eager {eager:.4f}\n")  # fmt: skip
+    status = run.verdict(results, options)
+    return 1 if ours > 1.05 * eager else status
+
+
+def judged(path: Path) -> bool:
+    """Whether a file holds functions of their inputs, in a dtype that graphs are judged in."""
+    label, _, dtype = path.stem.rpartition(".")
+    return label in ENTRIES and ENTRIES[label].kind not in KINDS and dtype not in ("bool",)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

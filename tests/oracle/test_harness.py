@@ -1,0 +1,130 @@
+"""The harness's own rules: tolerance, baseline, counting. No runtime is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oracle import checks, run, wire
+from tests.oracle.compare import Judge
+from tests.oracle.entries import ENTRIES, EXTRA
+
+
+def _node(values: Any, name: str, pack: wire.Pack, **more: Any) -> dict[str, Any]:
+    array = np.asarray(values)
+    if name == "bfloat16":
+        words = array.astype(np.float32).view(np.uint32) >> np.uint32(16)
+        raw = words.astype(np.uint16).tobytes()
+    else:
+        raw = array.astype(wire.NUMPY_NAME[name]).tobytes()
+    strides = [s // array.itemsize for s in array.strides]
+    return {"k": "out", "b": pack.add(raw), "dt": name, "sz": list(array.shape), "st": strides,
+            "rg": False} | more  # fmt: skip
+
+
+def _reason(ours: Any, theirs: Any, ref: Any = None, name: str = "float32", **options: Any) -> Any:
+    pack = wire.Pack()
+    nodes = [_node(ours, name, pack), _node(theirs, name, pack)]
+    wide = None if ref is None else _node(ref, "float64", pack)
+    kind = options.pop("kind", "pointwise")
+    return Judge(kind, pack.buffers, pack.buffers, **options).tree(*nodes, wide)
+
+
+def test_four_units_are_allowed_and_six_are_not() -> None:
+    one = np.float32(1)
+    unit = np.float32(2.0**-23)
+    assert _reason([one + 4 * unit], [one], [1.0]) is None
+    assert "differ" in _reason([one + 6 * unit], [one], [1.0])
+
+
+def test_twice_the_error_of_torch_is_allowed() -> None:
+    assert _reason([1.0002], [1.0001], [1.0]) is None
+    assert _reason([0.9998], [1.0001], [1.0]) is None
+    assert "differ" in _reason([1.0004], [1.0001], [1.0])
+
+
+def test_the_scale_is_the_element_for_pointwise_and_the_tensor_for_others() -> None:
+    ours, theirs = [1e6, 1e-3 + 1e-5], [1e6, 1e-3]
+    assert "differ" in _reason(ours, theirs, theirs)
+    assert _reason(ours, theirs, theirs, kind="matmul") is None
+    assert _reason(ours, theirs, theirs, gradient=True) is None
+
+
+def test_infinities_and_nans_must_be_where_torch_has_them() -> None:
+    inf, nan = float("inf"), float("nan")
+    assert _reason([inf, nan, -inf], [inf, nan, -inf], [inf, nan, -inf]) is None
+    for wrong in ([-inf, nan, -inf], [inf, 0.0, -inf], [3e38, nan, -inf]):
+        assert "differ" in _reason(wrong, [inf, nan, -inf], [inf, nan, -inf])
+    assert "differ" in _reason([nan], [1.0], [1.0])
+
+
+def test_random_numbers_and_integers_are_exact() -> None:
+    next_one = np.nextafter(np.float32(1), np.float32(2))
+    assert "differ" in _reason([next_one], [1.0], kind="random")
+    assert "differ" in _reason([1, 2], [1, 3], name="int64")
+    assert _reason([float("nan")], [float("nan")], kind="random") is None
+
+
+def test_float64_is_close_to_torch() -> None:
+    assert _reason([1 + 1e-11], [1.0], name="float64") is None
+    assert "differ" in _reason([1 + 1e-9], [1.0], name="float64")
+
+
+def test_bfloat16_travels_exactly() -> None:
+    values = np.array([1.0, -0.5, 3.140625, float("inf")], np.float32)
+    pack = wire.Pack()
+    node = _node(values, "bfloat16", pack)
+    assert (wire.to_array(pack.buffers[node["b"]], "bfloat16") == values).all()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("dt", "float64"), ("sz", [3]), ("rg", True), ("al", 0), ("is", 0)]
+)
+def test_what_a_tensor_is_counts(key: str, value: Any) -> None:
+    pack = wire.Pack()
+    theirs = _node([1.0, 2.0], "float32", pack)
+    judge = Judge("pointwise", pack.buffers, pack.buffers)
+    assert judge.tree(theirs, theirs) is None
+    assert judge.tree(theirs | {key: value}, theirs)
+
+
+def test_strides_are_compared_in_every_dimension() -> None:
+    pack = wire.Pack()
+    theirs = _node([[1.0, 2.0]], "float32", pack)
+    judge = Judge("pointwise", pack.buffers, pack.buffers, strides=True)
+    assert judge.tree(theirs, theirs) is None
+    assert "only where" in judge.tree(theirs | {"st": [1, 1]}, theirs)
+    assert "only where" not in judge.tree(theirs | {"st": [2, 2]}, theirs)
+
+
+def _results(passed: int) -> run.Results:
+    counts = {"forward": [3, 3], "grad": [passed, 3], "error_text": [0, 1]}
+    return {"add": {"float32": {"counts": counts, "failures": [], "dropped": []}}}
+
+
+def test_the_baseline_only_shrinks(tmp_path: Path) -> None:
+    line = "add float32 grad"
+    assert run.against_baseline(_results(2), set()) == ([line], [])
+    assert run.against_baseline(_results(2), {line}) == ([], [])
+    assert run.against_baseline(_results(3), {line}) == ([], [line])
+    assert run.against_baseline(_results(3), {"sub float32 grad"}) == ([], [])
+    known = tmp_path / "known.txt"
+    known.write_text("sub float32 grad  # not replayed here\n")
+    run.write_known(known, _results(2))
+    assert run.read_known(known) == {line, "sub float32 grad"}
+    run.write_known(known, _results(3))
+    assert run.read_known(known) == {"sub float32 grad"}
+
+
+def test_extra_entries_are_not_required() -> None:
+    results = {"scatter": _results(0)["add"]}
+    assert run.failing(results) == set()
+    assert run.totals(results, extra=True)["grad"] == [0, 3]
+    assert set(EXTRA.split()) <= {entry.key for entry in ENTRIES.values()}
+
+
+def test_checks_are_named_once() -> None:
+    assert set(checks.INFORMATIVE) - {"data_dependent"} <= set(checks.CHECKS)
