@@ -28,6 +28,8 @@ __all__ = [
 class DType:
     """What a kernel needs to know of a dtype.
 
+    Complex kernels exist only for evaluation in NumPy; the printers have none.
+
     ``kind`` is b(ool), i(nt), u(nsigned), f(loat) or c(omplex); ``size`` is in bytes;
     ``compute`` is the dtype its values are computed in; ``short`` names its C vectors.
     """
@@ -87,6 +89,8 @@ def promote(a: str, b: str) -> str:
     if a == b:
         return a
     da, db = DTYPES[a], DTYPES[b]
+    if "c" in (da.kind, db.kind):
+        return "complex128" if {a, b} & {"float64", "complex128"} else "complex64"
     if _RANK[da.kind] != _RANK[db.kind]:
         return a if _RANK[da.kind] > _RANK[db.kind] else b
     if da.kind == db.kind:
@@ -108,7 +112,7 @@ class Inst:
     op: str
     args: tuple[int, ...]
     dtype: str
-    attr: int | float | bool | str | None = None
+    attr: complex | str | None = None
 
 
 @dataclass(frozen=True, slots=True)

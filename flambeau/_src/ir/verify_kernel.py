@@ -53,7 +53,7 @@ def verify_kernel(k: Kernel) -> Kernel:
         elif inst.op in ("count", "index"):
             need(k.kind == "row", i, "in a map kernel")
         if inst.op in _FLOAT:
-            need(DTYPES[inst.dtype].kind == "f", i, f"is not defined for {inst.dtype}")
+            need(DTYPES[inst.dtype].kind in "fc", i, f"is not defined for {inst.dtype}")
     if not len(k.outs) == len(k.out_dtypes) == len(k.row_outs):
         raise KernelError("outputs and their dtypes differ in number")
     for v, d in zip(k.outs, k.out_dtypes):

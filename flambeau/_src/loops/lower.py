@@ -23,7 +23,8 @@ from flambeau._src.ir.verify_kernel import verify_kernel
 
 __all__ = ["Tracer", "Value", "common_compute_type", "lower", "param_kinds_of"]
 
-Number = int | float | bool
+Number = complex  # of which int, float and bool are special cases to a type checker
+_REAL = {"complex64": "float32", "complex128": "float64"}
 
 
 class Value:
@@ -160,6 +161,10 @@ class Tracer:
         kind = DTYPES[dtype].kind
         if kind == "b":
             return self.emit("const", (), dtype, bool(v))
+        if kind == "c":
+            return self.emit("const", (), dtype, complex(v))
+        if isinstance(v, complex):
+            raise TypeError(f"the constant {v} does not fit an expression of {dtype}")
         if kind == "f":
             return self.emit("const", (), dtype, float(v))
         if isinstance(v, float) and (not math.isfinite(v) or v != int(v)):
@@ -192,6 +197,8 @@ class Tracer:
             return first, second
         if a.dtype == "bool" and not isinstance(b, bool):
             a = self.cast(a, self._arithmetic_type(b))
+        if isinstance(b, complex):
+            a = self.cast(a, promote(a.dtype, "complex64"))
         return a, self.constant(b, a.dtype)
 
     def _arithmetic_type(self, other: Any = 0) -> str:
@@ -201,9 +208,9 @@ class Tracer:
 
     def _float(self, x: Any, op: str) -> Value:
         x = self.value(x)
-        if DTYPES[x.dtype].kind == "f":
+        if DTYPES[x.dtype].kind in "fc":
             return x
-        if DTYPES[self.compute].kind == "f":
+        if DTYPES[self.compute].kind in "fc":
             return self.cast(x, self.compute)
         raise TypeError(f"{op} of {x.dtype}: give the kernel a floating compute_dtype")
 
@@ -222,8 +229,8 @@ class Tracer:
 
     def divide(self, a: Any, b: Any) -> Value:
         a, b = self.pair(a, b)
-        if DTYPES[a.dtype].kind != "f":
-            to = self.compute if DTYPES[self.compute].kind == "f" else "float32"
+        if DTYPES[a.dtype].kind not in "fc":
+            to = self.compute if DTYPES[self.compute].kind in "fc" else "float32"
             a, b = self.cast(a, to), self.cast(b, to)
         return self.emit("div", (a, b), a.dtype)
 
@@ -234,7 +241,10 @@ class Tracer:
         return self.emit(op, (a, b), a.dtype)
 
     def compare(self, op: str, a: Any, b: Any) -> Value:
-        return self.emit(op, self.pair(a, b), "bool")
+        a, b = self.pair(a, b)
+        if op not in ("eq", "ne") and DTYPES[a.dtype].kind == "c":
+            raise TypeError(f"{op} of {a.dtype}: complex numbers have no order")
+        return self.emit(op, (a, b), "bool")
 
     def negate(self, a: Any) -> Value:
         a = self.value(a)
@@ -402,7 +412,26 @@ class Tracer:
 
     def abs(self, x: Any) -> Value:
         x = self.value(x)
-        return x if DTYPES[x.dtype].kind in "bu" else self.emit("abs", (x,), x.dtype)
+        if DTYPES[x.dtype].kind in "bu":
+            return x
+        return self.emit("abs", (x,), _REAL.get(x.dtype, x.dtype))
+
+    def real(self, x: Any) -> Value:
+        x = self.value(x)
+        return self.emit("real", (x,), _REAL[x.dtype]) if x.dtype in _REAL else x
+
+    def imag(self, x: Any) -> Value:
+        x = self.value(x)
+        return self.emit("imag", (x,), _REAL[x.dtype]) if x.dtype in _REAL else x * 0
+
+    def conj(self, x: Any) -> Value:
+        x = self.value(x)
+        return self.emit("conj", (x,), x.dtype) if x.dtype in _REAL else x
+
+    def complex(self, real: Any, imag: Any) -> Value:
+        """A complex number from its parts."""
+        a, b = self.pair(real, imag)
+        return self.emit("complex", (a, b), promote(a.dtype, "complex64"))
 
     def sign(self, x: Any) -> Value:
         """1, 0 or -1; 0 for NaN."""
@@ -437,17 +466,17 @@ class Tracer:
 
     def isnan(self, x: Any) -> Value:
         x = self.value(x)
-        return self.compare("ne", x, x) if DTYPES[x.dtype].kind == "f" else self.value(False)
+        return self.compare("ne", x, x) if DTYPES[x.dtype].kind in "fc" else self.value(False)
 
     def isinf(self, x: Any) -> Value:
         x = self.value(x)
-        if DTYPES[x.dtype].kind != "f":
+        if DTYPES[x.dtype].kind not in "fc":
             return self.value(False)
         return self.compare("eq", self.abs(x), math.inf)
 
     def isfinite(self, x: Any) -> Value:
         x = self.value(x)
-        if DTYPES[x.dtype].kind != "f":
+        if DTYPES[x.dtype].kind not in "fc":
             return self.value(True)
         return self.compare("lt", self.abs(x), math.inf)
 
@@ -607,7 +636,7 @@ def param_kinds_of(compute: str, n_params: int, kinds: Sequence[str] | None) -> 
         if len(kinds) != n_params:
             raise ValueError(f"{len(kinds)} param_kinds for {n_params} params")
         return tuple(kinds)
-    return ("f" if DTYPES[compute].kind == "f" else "i",) * n_params
+    return ("f" if DTYPES[compute].kind in "fc" else "i",) * n_params
 
 
 def lower(
@@ -618,6 +647,7 @@ def lower(
     n_params: int = 0,
     param_kinds: Sequence[str] | None = None,
     compute_dtype: str | None = None,
+    complex_ok: bool = False,
 ) -> Kernel:
     """The kernel of ``expr(k, *inputs, *params)``.
 
@@ -628,11 +658,12 @@ def lower(
         param_kinds: 'f' (a double in the slot) or 'i' (an int64) each; default: by compute type.
         compute_dtype: casts every input but bool ones to it; default: each input to its own
             compute type.
+        complex_ok: the kernel is for ``loops.evaluate``, which knows complex numbers.
 
     Raises:
         TypeError: the expression is not defined for these dtypes.
     """
-    for d in (*in_dtypes, *out_dtypes):
+    for d in () if complex_ok else (*in_dtypes, *out_dtypes):
         if DTYPES[d].kind == "c":
             raise TypeError(f"{d} has no generated kernels; complex values are evaluated in NumPy")
     compute = compute_type(compute_dtype or common_compute_type(in_dtypes, out_dtypes))
@@ -643,9 +674,9 @@ def lower(
         v = k.emit("load", (), compute_type(d), i)
         values.append(k.cast(v, compute) if compute_dtype and v.dtype != "bool" else v)
     for i, p in enumerate(kinds):
-        floating = DTYPES[compute].kind == "f"
+        floating = DTYPES[compute].kind in "fc"
         if p == "f":
-            dtype = compute if floating else "float64"
+            dtype = _REAL.get(compute, compute) if floating else "float64"
         else:
             dtype = "int64" if floating else compute
         values.append(k.emit("param", (), dtype, i))
