@@ -78,8 +78,9 @@ def cotangent(rt: ModuleType, like: Any, seed: int) -> Any:
     flat = np.ascontiguousarray(values).reshape(-1)
     if flat.size == 0:
         return rt.empty(shape, dtype=like.dtype)
-    kind = rt.complex128 if like.dtype.is_complex else rt.float64
-    return rt.frombuffer(bytearray(flat.tobytes()), dtype=kind).reshape(shape).to(like.dtype)
+    kind = "complex128" if like.dtype.is_complex else "float64"
+    whole = wire.over_memory(rt, bytearray(flat.tobytes()), kind, flat.size)
+    return whole.reshape(shape).to(like.dtype)
 
 
 # -- forward and gradients ------------------------------------------------------------------------

@@ -295,16 +295,24 @@ class InputReader:
         if key not in loaded.bases:
             memory = loaded.memory[node["s"]]
             count = len(memory) // np.dtype(NUMPY_NAME[name]).itemsize
-            dtype = getattr(rt, name)
-            base = rt.frombuffer(memory, dtype=dtype, count=count) if count else rt.empty(
-                0, dtype=dtype
-            )  # fmt: skip
+            base = over_memory(rt, memory, name, count)
             loaded.bases[key] = base.clone() if loaded.owned else base
         value = loaded.bases[key].as_strided(node["sz"], node["st"], node["o"])
         if grad and node["rg"]:
             value.requires_grad_()
         loaded.tensors.append(value)
         return value
+
+
+def over_memory(rt: ModuleType, memory: bytearray, name: str, count: int) -> Any:
+    """A 1-D tensor of `count` elements on the bytes of `memory` themselves."""
+    dtype = getattr(rt, name)
+    if not count:
+        return rt.empty(0, dtype=dtype)
+    if hasattr(rt, "frombuffer"):
+        return rt.frombuffer(memory, dtype=dtype, count=count)
+    flat = rt.from_numpy(np.frombuffer(memory, dtype=NUMPY_NAME[name], count=count))
+    return flat.view(dtype) if name == "bfloat16" else flat
 
 
 def walk(node: Node) -> Any:
