@@ -6,10 +6,17 @@ import threading
 from collections.abc import Sequence
 
 from flambeau._src.codegen.cpp import print_kernels
-from flambeau._src.codegen.staging import support_text
+from flambeau._src.codegen.staging import STAMP, support_text
 from flambeau._src.codegen.target import GENERIC, V3, V4, Target
 from flambeau._src.ir.kernel import Kernel
-from flambeau._src.runtime.toolchain import Toolchain, cpu_features, host_isa
+from flambeau._src.runtime.toolchain import (
+    Library,
+    Toolchain,
+    ToolchainMissing,
+    cpu_features,
+    host_isa,
+)
+from flambeau._src.util.config import config
 
 from .lower import lower
 from .request import KernelRequest
@@ -38,20 +45,28 @@ def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
 
 
 class KernelLoader:
-    """Finds kernels by request and remembers their addresses. Safe to use from threads."""
+    """Finds kernels by request and remembers their addresses. Safe to use from threads.
 
-    def __init__(self, toolchain: Toolchain | None = None) -> None:
+    ``sources`` is the configuration's ``kernels``: 'auto', 'pack' (compile nothing) or 'numpy'
+    (no kernels at all).
+    """
+
+    def __init__(self, toolchain: Toolchain | None = None, sources: str = config.kernels) -> None:
         self.toolchain = toolchain or Toolchain()
+        self.sources = sources
         self.target = host_target()
         self._known: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._support = False
+        self._pack: Library | None = None
+        self._pack_tried = False
 
     def address(self, request: KernelRequest) -> int:
         """The address of the request's kernel, a function of the loop ABI.
 
         Raises:
-            ToolchainMissing: it is not in the pack, and there is no C compiler.
+            ToolchainMissing: it is not in the pack, and there is no C compiler (or the
+                configuration forbids to use one).
             TypeError: the expression is not defined for these dtypes.
         """
         symbol = request.symbol
@@ -61,16 +76,46 @@ class KernelLoader:
         return found
 
     def _find(self, request: KernelRequest, symbol: str) -> int:
+        if self.sources == "numpy":
+            raise ToolchainMissing("the configuration (FLAMBEAU_KERNELS=numpy) asks for NumPy")
+        pack = self.pack()
+        if pack is not None:
+            try:
+                return pack.address(symbol)
+            except AttributeError:
+                pass
+        if self.sources == "pack":
+            raise ToolchainMissing(f"the pack has no kernel {symbol} (FLAMBEAU_KERNELS=pack)")
         return self.load(kernel_text([request], self.target), [symbol])[symbol]
+
+    def pack(self) -> Library | None:
+        """The prebuilt kernels, where there are any for this processor."""
+        with self._lock:
+            if not self._pack_tried:
+                from .pack import open_pack  # lazy: it imports this module
+
+                self._pack = open_pack(self.toolchain)
+                self._pack_tried = True
+            return self._pack
 
     def load(self, text: str, symbols: Sequence[str]) -> dict[str, int]:
         """Compiles and loads a text of kernels for this processor: symbol to address."""
         with self._lock:
             if not self._support:
-                path = self.toolchain.build(support_text(self.target))
-                self.toolchain.open(path, for_others=True)
+                self._load_support()
                 self._support = True
         return self.toolchain.load(text, symbols)
+
+    def _load_support(self) -> None:
+        """Makes the drivers that every kernel calls known to the dynamic linker."""
+        pack = self.pack()
+        if pack is not None:
+            try:
+                pack.address(f"fl_map_driver_{STAMP}")
+                return
+            except AttributeError:
+                pass
+        self.toolchain.open(self.toolchain.build(support_text(self.target)), for_others=True)
 
 
 _LOADER: list[KernelLoader] = []

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,7 @@ __all__ = ["CompileError", "Library", "Settings", "Toolchain", "ToolchainMissing
 # Contraction is off so that a kernel gives the same bits alone and fused; the rest only says that
 # nobody reads errno or the exception flags and that integers wrap.
 FLAGS = (
-    "-std=gnu11", "-O2", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fno-math-errno",
+    "-std=gnu11", "-O2", "-fPIC", "-w", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-fwrapv", "-fno-strict-aliasing", "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
 )  # fmt: skip
@@ -161,21 +162,49 @@ class Toolchain:
         """
         handle, temporary = tempfile.mkstemp(".tmp", path.stem, path.parent)
         os.close(handle)
-        command = [self.compiler(), *self.settings.command[1:], *FLAGS, *self.settings.flags]
-        command += [*(flags or ("-march=native",)), "-x", "c", "-"]
-        command += ["-o", temporary, *libs]
+        command = [*self._command(flags), "-shared", "-x", "c", "-", "-o", temporary, *libs]
         try:
             done = subprocess.run(command, input=text.encode(), capture_output=True)
-            if done.returncode:
-                source = path.with_suffix(".c")
-                source.write_text(text)
-                message = done.stderr.decode("utf-8", "replace")[:2000]
-                raise CompileError(f"{' '.join(command)}\nfailed on {source}:\n{message}")
+            self._check(done.returncode, done.stderr, command, text, path)
             os.chmod(temporary, 0o755)
             os.replace(temporary, path)
         finally:
             if os.path.exists(temporary):
                 os.unlink(temporary)
+
+    def compile_parts(
+        self, texts: Sequence[str], path: Path, flags: Sequence[str] = (), jobs: int = 1
+    ) -> None:
+        """Compiles several translation units, ``jobs`` at a time, into one library at ``path``."""
+        with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+            objects = [os.path.join(folder, f"{i}.o") for i in range(len(texts))]
+
+            def compile_one(i: int) -> None:
+                command = [*self._command(flags), "-c", "-x", "c", "-", "-o", objects[i]]
+                done = subprocess.run(command, input=texts[i].encode(), capture_output=True)
+                self._check(done.returncode, done.stderr, command, texts[i], path)
+
+            with ThreadPoolExecutor(jobs) as pool:
+                list(pool.map(compile_one, range(len(texts))))
+            library = os.path.join(folder, "all.so")
+            command = [*self._command(flags), "-shared", "-s", *objects, "-o", library, "-lm"]
+            done = subprocess.run(command, capture_output=True)
+            self._check(done.returncode, done.stderr, command, "", path)
+            beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+            shutil.copyfile(library, beside)
+            os.chmod(beside, 0o755)
+            os.replace(beside, path)
+
+    def _command(self, flags: Sequence[str]) -> list[str]:
+        own = [self.compiler(), *self.settings.command[1:], *FLAGS, *self.settings.flags]
+        return [*own, *(flags or ("-march=native",))]
+
+    def _check(self, code: int, stderr: bytes, command: list[str], text: str, path: Path) -> None:
+        if code:
+            source = path.with_suffix(".c")
+            source.write_text(text)
+            message = stderr.decode("utf-8", "replace")[:2000]
+            raise CompileError(f"{' '.join(command)}\nfailed on {source}:\n{message}")
 
     def open(self, path: Path, for_others: bool = False) -> Library:
         """``path`` loaded; the same object each time.

@@ -1,0 +1,144 @@
+"""The pack: kernels of the common operators, generated and compiled when the package is built.
+
+``python -m flambeau._src.loops.pack`` builds one library per instruction set beside this file,
+``pack.x86-64-v4.so`` and so on, and ``pack.json``, which says from which sources. At run time
+``open_pack`` gives the widest one that the processor can run; a symbol in it is looked up when it
+is first asked for. A pack whose sources have changed since is not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from flambeau._src.codegen.staging import support_text
+from flambeau._src.codegen.target import GENERIC, TARGETS, V3, V4, Target
+from flambeau._src.runtime.toolchain import CompileError, Library, Toolchain
+
+from .compile import host_target, kernel_text
+from .request import KernelRequest
+
+__all__ = ["build_pack", "main", "open_pack"]
+
+_HERE = Path(__file__).resolve().parent
+_SOURCE = _HERE.parent
+# Kernels of one translation unit: enough to share the pieces, few enough to compile in parallel.
+_PER_UNIT = 40
+
+
+def _sources() -> list[Path]:
+    """The files that decide what the pack's kernels compute."""
+    found = [_SOURCE / "ir" / "kernel.py"]
+    for folder in ("codegen", "ops"):
+        found += sorted((_SOURCE / folder).glob("*.py"))
+    return [*found, _HERE / "lower.py", _HERE / "schedule.py"]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()[:16]
+
+
+def _is_current(folder: Path) -> bool:
+    """Whether the pack in ``folder`` was built from the sources as they are now.
+
+    Sizes are compared always, contents only of files newer than the pack.
+    """
+    manifest = folder / "pack.json"
+    try:
+        built = manifest.stat().st_mtime_ns
+        known = json.loads(manifest.read_text())["sources"]
+        sources = _sources()
+        if {str(p.relative_to(_SOURCE)) for p in sources} != set(known):
+            return False
+        for p in sources:
+            size, digest = known[str(p.relative_to(_SOURCE))]
+            stat = p.stat()
+            if stat.st_size != size or (stat.st_mtime_ns > built and _digest(p) != digest):
+                return False
+    except (OSError, ValueError, KeyError):
+        return False
+    return True
+
+
+def pack_targets() -> list[Target]:
+    """The instruction sets that a pack is built for on this architecture, widest first."""
+    return [V4, V3] if platform.machine().lower() in ("x86_64", "amd64") else [GENERIC]
+
+
+def _flags(target: Target) -> tuple[str, ...]:
+    own = (f"-march={target.march}",) if target.march else ("-O2",)
+    return (*own, "-mprefer-vector-width=512") if target is V4 else own
+
+
+def build_pack(
+    requests: Sequence[KernelRequest],
+    folder: Path = _HERE,
+    targets: Sequence[Target] | None = None,
+    jobs: int = 2,
+    toolchain: Toolchain | None = None,
+) -> dict[str, int]:
+    """Compiles ``requests`` for each target into ``folder``; sizes in bytes by target.
+
+    A target that the compiler does not know is left out, unless it is the last.
+    """
+    tools = toolchain or Toolchain()
+    unique = list({r.symbol: r for r in requests}.values())
+    sizes: dict[str, int] = {}
+    targets = pack_targets() if targets is None else targets
+    for target in targets:
+        units = [unique[i : i + _PER_UNIT] for i in range(0, len(unique), _PER_UNIT)]
+        texts = [support_text(target), *(kernel_text(unit, target) for unit in units)]
+        path = folder / f"pack.{target.name}.so"
+        try:
+            tools.compile_parts(texts, path, _flags(target), jobs)
+        except CompileError as e:
+            if target is targets[-1] or "march" not in str(e):
+                raise
+            continue
+        sizes[target.name] = path.stat().st_size
+    sources = {str(p.relative_to(_SOURCE)): (p.stat().st_size, _digest(p)) for p in _sources()}
+    manifest = {"kernels": len(unique), "targets": sizes, "sources": sources}
+    beside = folder / f"pack.json.{os.getpid()}.tmp"
+    beside.write_text(json.dumps(manifest, indent=1))
+    os.replace(beside, folder / "pack.json")
+    return sizes
+
+
+def open_pack(toolchain: Toolchain, folder: Path = _HERE) -> Library | None:
+    """The pack for this processor; None when there is none or it is out of date."""
+    host = host_target()
+    fitting = [t for t in TARGETS.values() if t.vector_bytes <= host.vector_bytes]
+    for target in fitting:
+        path = folder / f"pack.{target.name}.so"
+        if path.exists():
+            return toolchain.open(path, for_others=True) if _is_current(folder) else None
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds the pack of the declared operators."""
+    parser = argparse.ArgumentParser(description="Build the kernel pack.")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--targets", nargs="*", choices=sorted(TARGETS), default=None)
+    options = parser.parse_args(arguments)
+    from flambeau._src.ops.registry import kernel_requests  # lazy: declares every operator
+
+    requests = [KernelRequest(*r) if isinstance(r, tuple) else r for r in kernel_requests()]
+    targets = None if options.targets is None else [TARGETS[t] for t in options.targets]
+    start = time.perf_counter()
+    sizes = build_pack(requests, targets=targets, jobs=options.jobs)
+    seconds = time.perf_counter() - start
+    each = ", ".join(f"{name} {size >> 10} KiB" for name, size in sizes.items())
+    print(f"{len(requests)} kernels in {seconds:.1f} s: {each}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
