@@ -7,7 +7,8 @@ from typing import Any
 
 from flambeau._src.autograd import api as autograd_api
 from flambeau._src.autograd import engine, views  # noqa: F401
-from flambeau._src.core import interchange, printing, storage
+from flambeau._src.kernels.cpu import gemm  # noqa: F401
+from flambeau._src.core import interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
 from flambeau._src.ops import creation, indexing
 

@@ -209,6 +209,30 @@ static PyObject *mm_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw
     if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, 2, args, out, NULL, 0, f->tail) < 0) { Py_DECREF(out); return NULL; }
     return (PyObject *)out;
 }
+static void spread_bias(Tensor *out, Tensor *b) {
+    char *o = fl_data(out), *p = fl_data(b); int item = out->dtype->itemsize; int64_t rows = out->sizes[0], cols = out->sizes[1];
+    for (int64_t i = 0; i < rows; i++) {
+        if (b->contiguous) memcpy(o + i * cols * item, p, cols * item);
+        else for (int64_t j = 0; j < cols; j++) memcpy(o + (i * cols + j) * item, p + j * b->strides[0] * item, item);
+    }
+}
+static PyObject *addmm_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    if (n != 3 || kw || !IS_TENSOR(a[0]) || !IS_TENSOR(a[1]) || !IS_TENSOR(a[2])) return NULL;
+    Tensor *b = (Tensor *)a[0], *x = (Tensor *)a[1], *y = (Tensor *)a[2];
+    int code = x->dtype->code;
+    if (!PLAIN(b) || !PLAIN(x) || !PLAIN(y) || x->ndim != 2 || y->ndim != 2 || b->ndim != 1 || (code != FL_F32 && code != FL_F64)
+        || y->dtype != x->dtype || b->dtype != x->dtype || x->sizes[1] != y->sizes[0] || !x->sizes[1] || b->sizes[0] != y->sizes[1]) return NULL;
+    PyObject *args[3] = {a[0], a[1], a[2]};
+    int needs = grad_needs(3, args), mask = 0;
+    if (needs < 0 || (needs && (!f->node_type || (mask = f->save[needs]) < 0))) return NULL;
+    int64_t sizes[2] = {x->sizes[0], y->sizes[1]};
+    Tensor *out = fl_empty(2, sizes, NULL, x->dtype, x->storage->device);
+    if (!out) return NULL;
+    spread_bias(out, b);
+    if (!gemm_tensors(out, x, y, 1, 1)) { Py_DECREF(out); return NULL; }
+    if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, 3, args, out, f->defaults, f->nparams, f->tail) < 0) { Py_DECREF(out); return NULL; }
+    return (PyObject *)out;
+}
 /* linear(x, w, b): x of two dimensions; recorded as t and addmm (or mm), which is what it dissolves into. */
 static PyObject *linear_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (n < 2 || n > 3 || kw || !IS_TENSOR(a[0]) || !IS_TENSOR(a[1]) || !f->next || !f->also) return NULL;
@@ -229,13 +253,7 @@ static PyObject *linear_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     int64_t sizes[2] = {x->sizes[0], w->sizes[0]};
     Tensor *out = fl_empty(2, sizes, NULL, x->dtype, x->storage->device);
     if (!out) { Py_DECREF(wt); return NULL; }
-    if (b) {
-        char *o = fl_data(out), *p = fl_data(b); int item = x->dtype->itemsize; int64_t cols = sizes[1];
-        for (int64_t i = 0; i < sizes[0]; i++) {
-            if (b->contiguous) memcpy(o + i * cols * item, p, cols * item);
-            else for (int64_t j = 0; j < cols; j++) memcpy(o + (i * cols + j) * item, p + j * b->strides[0] * item, item);
-        }
-    }
+    if (b) spread_bias(out, b);
     PyObject *r = NULL;
     if (gemm_tensors(out, x, wt, 1, b ? 1 : 0)) {
         PyObject *args[3] = {b ? bias : a[0], b ? a[0] : (PyObject *)wt, (PyObject *)wt};
@@ -319,7 +337,7 @@ FUNCTION_TYPE(MethodType, "flambeau._native.Method", method_repr, method_get, Py
 
 /* ---- Fast ---- */
 static const struct { const char *name; int kind; fast_call call; } kinds[] = {
-    {"map", FL_K_MAP, map_call}, {"map_inplace", FL_K_MAP_INPLACE, map_call}, {"mm", FL_K_MM, mm_call}, {"sum", FL_K_SUM, sum_call},
+    {"map", FL_K_MAP, map_call}, {"map_inplace", FL_K_MAP_INPLACE, map_call}, {"mm", FL_K_MM, mm_call}, {"addmm", FL_K_ADDMM, addmm_call}, {"sum", FL_K_SUM, sum_call},
     {"linear", FL_K_LINEAR, linear_call}, {"view", FL_K_VIEW, fl_view_call}, {"reshape", FL_K_RESHAPE, fl_view_call}, {"t", FL_K_T, fl_view_call},
     {"transpose", FL_K_TRANSPOSE, fl_view_call}, {"permute", FL_K_PERMUTE, fl_view_call}, {"unsqueeze", FL_K_UNSQUEEZE, fl_view_call},
     {"squeeze", FL_K_SQUEEZE, fl_view_call}, {"select", FL_K_SELECT, fl_view_call}, {"slice", FL_K_SLICE, fl_view_call}, {"expand", FL_K_EXPAND, fl_view_call},

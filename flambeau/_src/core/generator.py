@@ -1,9 +1,10 @@
 """The random streams of the CPU, and the default one of the process.
 
 The stream itself is C (`csrc/random.c`): one MT19937 a generator (Matsumoto and Nishimura, 1998),
-drawn from word for word as torch's CPU generator is, so that a seed gives torch's numbers. Its fills
-take raw memory: `generator.normal(address, n, dtype.code, mean, std)` and so on. The elements must lie
-contiguously; the operators fill strided tensors in the order of memory, by way of a fresh block.
+drawn from word for word as torch's CPU generator is, so that a seed gives torch's numbers. Its
+fills take raw memory: `generator.normal(address, n, dtype.code, mean, std)` and so on. The elements
+must lie contiguously; the operators fill strided tensors in the order of memory, by way of a fresh
+block.
 
 A forked child starts from a copy of its parent's streams.
 """
@@ -25,8 +26,9 @@ STATE_BYTES = 5056
 class Generator(_native.Generator):
     """A source of random numbers: `Generator(device="cpu")`.
 
-    A CPU generator starts from the seed 67280421310721. `seed` draws a fresh seed from the operating
-    system. Generators of other devices are made by what fills the slot `generator.<device type>`.
+    A CPU generator starts from the seed 67280421310721. `seed` draws a fresh seed from the
+    operating system. Generators of other devices are made by what fills the slot
+    `generator.<device type>`.
     """
 
     __slots__ = ("__weakref__",)
@@ -161,9 +163,9 @@ _C_NAMES = {
 def integer_range(d: dtype, low: int, high: int | None) -> tuple[int, int]:
     """Check the bounds of `random_(low, high)` for dtype d.
 
-    Returns (base, range) for `Generator.random_range`; high is excluded, None stands for the largest
-    value that d takes. The bounds of a float move inwards to integers that it can hold. Errors and
-    warnings are torch's.
+    Returns (base, range) for `Generator.random_range`; high is excluded, None stands for the
+    largest value that d takes. The bounds of a float move inwards to integers that it can hold.
+    Errors and warnings are torch's.
     """
     if high is not None:
         return _bounded(d, low, high)

@@ -13,7 +13,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
-from flambeau._src.core.slots import slot
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import op as op_module
 from flambeau._src.ops.bind import bind, rename, resolve
@@ -320,3 +320,4 @@ class Namespace:
 
 
 aten = Namespace("aten")
+fill("fast_of", lambda name: fast_of(PACKETS[("aten", name)]))

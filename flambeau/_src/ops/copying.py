@@ -101,6 +101,8 @@ def _holder(value: Any, target: dt.dtype) -> dt.dtype:
 
 
 fill("copy_into", copy_into)
+fill("fill_with", fill_with)
+fill("sum_to", unbroadcast)
 fill("cast_to", cast_to)
 fill("broadcast_geometry", _native.geometry_of)
 fill("clone_plain", _plain_clone)

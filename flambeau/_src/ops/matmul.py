@@ -71,3 +71,354 @@ class Mm(Opaque):
     def samples(s: Any) -> Iterator[Any]:
         for n, m, p in ((3, 4, 5), (1, 1, 1), (0, 3, 2), (3, 0, 2), (7, 2, 3)):
             yield s.sample(s.tensor((n, m)), s.tensor((m, p)))
+
+
+class Addmm(Opaque):
+    """beta self + alpha mat1 mat2, self broadcast."""
+
+    schema = "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    out = "out"
+    inplace = True
+    autocast = "lower"
+    saves_by = ("beta", "alpha")
+
+    def meta(c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> TensorSpec:
+        if a.dim() != 2:
+            raise RuntimeError("mat1 must be a matrix, got %d-D tensor" % a.dim())
+        if b.dim() != 2:
+            raise RuntimeError("mat2 must be a matrix, got %d-D tensor" % b.dim())
+        shape = mm_shape(a, b)
+        check_expandable(c, shape)
+        if c.dtype is not a.dtype:
+            raise RuntimeError(
+                f"self and mat2 must have the same dtype, but got {dt.scalar_name(c.dtype)} and {dt.scalar_name(b.dtype)}"
+            )
+        return TensorSpec(shape, a.dtype, a.device)
+
+    def kernel(out: Tensor, c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> None:
+        slot("gemm_add")(out, c, a, b, beta, alpha)
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        if op.variant != "functional":
+            return None
+        f = _native.Fast("addmm", 3, (("beta", 1), ("alpha", 1)))
+        op.__dict__.setdefault("fasts", []).append((f, False))
+        return f
+
+    def vjp(b: Any, g: Any, c: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+        scaled = g if alpha == 1 else g * conj(alpha)
+        return (
+            slot("sum_to")(g if beta == 1 else g * conj(beta), c) if b.needs[0] else None,
+            aten.mm(scaled, conj(y).t()) if b.needs[1] else None,
+            aten.mm(conj(x).t(), scaled) if b.needs[2] else None,
+        )
+
+    def samples(s: Any) -> Iterator[Any]:
+        for c, n, m, p in (((3, 5), 3, 4, 5), ((5,), 3, 4, 5), ((), 2, 2, 2), ((3, 1), 3, 0, 2)):
+            yield s.sample(s.tensor(c), s.tensor((n, m)), s.tensor((m, p)))
+            yield s.sample(s.tensor(c), s.tensor((n, m)), s.tensor((m, p)), beta=0.5, alpha=2)
+
+
+def check_expandable(c: Tensor, shape: tuple[int, ...]) -> None:
+    s = tuple(c.shape)
+    if len(s) > len(shape):
+        raise RuntimeError(
+            f"expand(torch.{dt.type_name(c.dtype)[6:]}{{{list(s)}}}, size={list(shape)}): the number of sizes provided "
+            f"({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({len(s)})"
+        )
+    for i, x in enumerate(s):
+        j = i + len(shape) - len(s)
+        if x not in (1, shape[j]):
+            raise RuntimeError(
+                f"The expanded size of the tensor ({shape[j]}) must match the existing size ({x}) at non-singleton "
+                f"dimension {j}.  Target sizes: {list(shape)}.  Tensor sizes: {list(s)}"
+            )
+
+
+class Bmm(Opaque):
+    """Batches of matrix products."""
+
+    schema = "bmm(Tensor self, Tensor mat2) -> Tensor"
+    out = "out"
+    autocast = "lower"
+
+    def meta(a: Tensor, b: Tensor) -> TensorSpec:
+        if a.dim() != 3:
+            raise RuntimeError("batch1 must be a 3D tensor")
+        if b.dim() != 3:
+            raise RuntimeError("batch2 must be a 3D tensor")
+        if b.shape[0] != a.shape[0] or b.shape[1] != a.shape[2]:
+            raise RuntimeError(
+                "Expected size for first two dimensions of batch2 tensor to be: "
+                f"[{a.shape[0]}, {a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
+            )
+        if a.dtype is not b.dtype:
+            raise RuntimeError(
+                f"expected scalar type {dt.scalar_name(a.dtype)} but found {dt.scalar_name(b.dtype)}"
+            )
+        return TensorSpec((a.shape[0], a.shape[1], b.shape[2]), a.dtype, a.device)
+
+    def kernel(out: Tensor, a: Tensor, b: Tensor) -> None:
+        slot("gemm")(out, a, b, 1, 0)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return (
+            aten.bmm(g, conj(y).transpose(1, 2)) if b.needs[0] else None,
+            aten.bmm(conj(x).transpose(1, 2), g) if b.needs[1] else None,
+        )
+
+    def samples(s: Any) -> Iterator[Any]:
+        for n, m, k, p in ((2, 3, 4, 5), (0, 3, 4, 5), (2, 3, 0, 5), (1, 1, 1, 1)):
+            yield s.sample(s.tensor((n, m, k)), s.tensor((n, k, p)))
+
+
+class Baddbmm(Opaque):
+    """beta self + alpha batch1 batch2, self broadcast."""
+
+    schema = "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    out = "out"
+    inplace = True
+    autocast = "lower"
+    saves_by = ("beta", "alpha")
+
+    def meta(c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> TensorSpec:
+        s = Bmm.meta(a, b)
+        check_expandable(c, s.shape)
+        return s
+
+    def kernel(out: Tensor, c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> None:
+        slot("gemm_add")(out, c, a, b, beta, alpha)
+
+    def vjp(b: Any, g: Any, c: Any, x: Any, y: Any, beta: Any, alpha: Any) -> Any:
+        scaled = g if alpha == 1 else g * conj(alpha)
+        return (
+            slot("sum_to")(g if beta == 1 else g * conj(beta), c) if b.needs[0] else None,
+            aten.bmm(scaled, conj(y).transpose(1, 2)) if b.needs[1] else None,
+            aten.bmm(conj(x).transpose(1, 2), scaled) if b.needs[2] else None,
+        )
+
+
+class Mv(Opaque):
+    """A matrix times a vector."""
+
+    schema = "mv(Tensor self, Tensor vec) -> Tensor"
+    out = "out"
+    autocast = "lower"
+
+    def meta(a: Tensor, v: Tensor) -> TensorSpec:
+        if a.dim() != 2 or v.dim() != 1:
+            raise RuntimeError(f"vector + matrix @ vector expected, got 1, {a.dim()}, {v.dim()}")
+        if a.shape[1] != v.shape[0]:
+            raise RuntimeError(
+                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({v.shape[0]})"
+            )
+        if a.dtype is not v.dtype:
+            raise RuntimeError(
+                f"expected scalar type {dt.scalar_name(a.dtype)} but found {dt.scalar_name(v.dtype)}"
+            )
+        return TensorSpec((a.shape[0],), a.dtype, a.device)
+
+    def kernel(out: Tensor, a: Tensor, v: Tensor) -> None:
+        column = _native.alias(Tensor, v, (v.shape[0], 1), (v.stride()[0], 1), v.storage_offset())
+        result = _native.alias(Tensor, out, (out.shape[0], 1), (1, 1), out.storage_offset())
+        slot("gemm")(result, a, column, 1, 0)
+
+    def vjp(b: Any, g: Any, a: Any, v: Any) -> Any:
+        return (
+            aten.outer(g, conj(v)) if b.needs[0] else None,
+            aten.mv(conj(a).t(), g) if b.needs[1] else None,
+        )
+
+
+class Dot(Opaque):
+    """The inner product of two vectors."""
+
+    schema = "dot(Tensor self, Tensor tensor) -> Tensor"
+    out = "out"
+
+    def meta(a: Tensor, b: Tensor) -> TensorSpec:
+        if a.dim() != 1 or b.dim() != 1:
+            raise RuntimeError(f"1D tensors expected, but got {a.dim()}D and {b.dim()}D tensors")
+        if a.dtype is not b.dtype:
+            raise RuntimeError(
+                f"dot : expected both vectors to have same dtype, but found {dt.scalar_name(a.dtype)} and {dt.scalar_name(b.dtype)}"
+            )
+        if a.shape != b.shape:
+            raise RuntimeError(
+                f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the "
+                f"same number of elements, but got {a.shape[0]} and {b.shape[0]} elements respectively"
+            )
+        return TensorSpec((), a.dtype, a.device)
+
+    def kernel(out: Tensor, a: Tensor, b: Tensor) -> None:
+        row = _native.alias(Tensor, a, (1, a.shape[0]), (1, a.stride()[0]), a.storage_offset())
+        column = _native.alias(Tensor, b, (b.shape[0], 1), (b.stride()[0], 1), b.storage_offset())
+        slot("gemm")(_native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset()), row, column, 1, 0)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[1] else None
+
+
+class Outer(Composite):
+    """Every product of the elements of two vectors."""
+
+    schema = "outer(Tensor self, Tensor vec2) -> Tensor"
+    aliases = ("ger",)
+    out = True
+
+    def decompose(self: Tensor, vec2: Tensor) -> Tensor:
+        if self.dim() != 1 or vec2.dim() != 1:
+            which, t = ("self", self) if self.dim() != 1 else ("vec2", vec2)
+            raise RuntimeError(f"outer: Expected 1-D argument {which}, but got {t.dim()}-D")
+        return self.reshape(self.shape[0], 1) * vec2
+
+
+class Matmul(Composite):
+    """NumPy's matmul: vectors, matrices, and broadcast batches of matrices."""
+
+    schema = "matmul(Tensor self, Tensor other) -> Tensor"
+    out = True
+
+    def decompose(self: Tensor, other: Tensor) -> Tensor:
+        n, m = self.dim(), other.dim()
+        if n == 0 or m == 0:
+            raise RuntimeError(
+                "both arguments to matmul need to be at least 1D, but they are " f"{n}D and {m}D"
+            )
+        if n == 1 and m == 1:
+            return aten.dot(self, other)
+        if n == 2 and m == 1:
+            return aten.mv(self, other)
+        if n == 1 and m == 2:
+            return aten.mm(self.unsqueeze(0), other).squeeze(0)
+        if n == 2 and m == 2:
+            return aten.mm(self, other)
+        if _folds(self, other):
+            return _fold(self, other)
+        return _batched(self, other)
+
+
+def _folds(a: Tensor, b: Tensor) -> bool:
+    """Whether the batch dimensions can join the rows, so that one matrix product does."""
+    if (a.dim() < 3 or b.dim() > 2) and (b.dim() < 3 or a.dim() > 2):
+        return False
+    transpose = b.dim() > a.dim()
+    big, small = (b.mT, a.t() if a.dim() == 2 else a) if transpose else (a, b)
+    if small.dim() not in (1, 2):
+        return False
+    if small.requires_grad and not transpose:
+        return True
+    if small.dim() == 1 or not big.numel():
+        return small.dim() == 2 or not big.numel() or True
+    strides, sizes = big.stride(), big.shape
+    return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(big.dim() - 2))
+
+
+def _fold(a: Tensor, b: Tensor) -> Tensor:
+    transpose = b.dim() > a.dim()
+    big, small = (b.mT, a.t() if a.dim() == 2 else a) if transpose else (a, b)
+    shape = [*big.shape[:-1]]
+    flat = big.reshape(-1, big.shape[-1]) if big.numel() or big.shape[-1] else big.reshape(_numel(shape), big.shape[-1])
+    if small.dim() == 2:
+        out = aten.mm(flat, small)
+        out = aten._unsafe_view(out, [*shape, small.shape[1]])
+        return out.mT.contiguous() if transpose else out
+    return aten._unsafe_view(aten.mv(flat, small), shape)
+
+
+def _numel(shape: Any) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+def broadcast_shapes(a: Any, b: Any) -> list[int]:
+    out = []
+    for i in range(max(len(a), len(b))):
+        x = a[len(a) - 1 - i] if i < len(a) else 1
+        y = b[len(b) - 1 - i] if i < len(b) else 1
+        if x != y and 1 not in (x, y):
+            raise RuntimeError(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension "
+                f"{max(len(a), len(b)) - 1 - i}"
+            )
+        out.append(y if x == 1 else x)
+    return out[::-1]
+
+
+def _batched(a: Tensor, b: Tensor) -> Tensor:
+    rows = a.shape[-2] if a.dim() > 1 else 1
+    inner = a.shape[-1]
+    cols = b.shape[-1] if b.dim() > 1 else 1
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a2 = a.expand([*batch, rows, inner]).reshape(_numel(batch), rows, inner)
+    if b.dim() == 1:
+        b2 = b.expand([*batch, b.shape[0]]).reshape(_numel(batch), b.shape[0]).unsqueeze(2)
+    else:
+        b2 = b.expand([*batch, b.shape[-2], cols]).reshape(_numel(batch), b.shape[-2], cols)
+    shape = [*batch]
+    if a.dim() > 1:
+        shape.append(rows)
+    if b.dim() > 1:
+        shape.append(cols)
+    out = aten.bmm(a2, b2)
+    return aten._unsafe_view(out, shape)
+
+
+class Rmatmul(Composite):
+    """other @ self."""
+
+    schema = "__rmatmul__(Tensor self, Tensor other) -> Tensor"
+    public = "method"
+
+    def decompose(self: Tensor, other: Tensor) -> Tensor:
+        return aten.matmul(other, self)
+
+
+class Linear(Composite):
+    """input times weight transposed, plus bias. input (*, in), weight (out, in), bias (out)."""
+
+    schema = "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"
+    public = "nn"
+    out = "out"
+
+    def decompose(input: Tensor, weight: Tensor, bias: Any) -> Tensor:
+        n = input.dim()
+        if n == 2 and bias is not None:
+            return aten.addmm(bias, input, weight.t())
+        if n == 3 and bias is not None and input._contiguous() and bias.dim() == 1:
+            flat = input.view(input.shape[0] * input.shape[1], input.shape[2])
+            out = aten.addmm(bias, flat, weight.t())
+            return out.view(input.shape[0], input.shape[1], out.shape[1])
+        out = aten.matmul(input, weight.t() if weight.dim() == 2 else weight)
+        return out if bias is None else out.add_(bias)
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        if op.variant != "functional":
+            return None
+        f = _native.Fast("linear", 3)
+        t, addmm, mm = (getattr(aten, n) for n in ("t", "addmm", "mm"))
+        for fn in (t, addmm, mm):
+            if fn.fast is None:
+                fn._set_fast(slot("fast_of")(fn.__name__))
+        if t.fast is None:
+            return None
+        t.fast.set_parts(mm.fast)
+        f.set_parts(addmm.fast, t.fast)
+        return f
+
+
+class ChainMatmul(Composite):
+    """The product of several matrices."""
+
+    schema = "chain_matmul(Tensor[] matrices) -> Tensor"
+    public = "function"
+
+    def decompose(matrices: Any) -> Tensor:
+        out = matrices[0]
+        for m in matrices[1:]:
+            out = aten.mm(out, m)
+        return out

@@ -1,0 +1,374 @@
+"""as_strided, the scatters of views, and the gradients of views that leave most of a tensor out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, copy_into
+from flambeau._src.ops.copying import fill_with
+from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
+from flambeau._src.ops.op import Declaration, TensorSpec
+from flambeau._src.ops.views import Diagonal, Geometry, ReshapedInPlace, Select, Slice, Unfold
+
+
+def extent(size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements of a storage lie between a view's first and last one, both included."""
+    if any(s == 0 for s in size):
+        return 0
+    return 1 + sum((s - 1) * st for s, st in zip(size, stride, strict=True))
+
+
+def maybe_overlaps(size: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether two indices may mean the same element (no false negatives)."""
+    furthest = 0
+    for st, s in sorted(zip(stride, size, strict=True)):
+        if s <= 1:
+            continue
+        if st <= furthest:
+            return True
+        furthest += st * (s - 1)
+    return False
+
+
+class AsStrided(ReshapedInPlace):
+    """Any geometry over the tensor's storage; the offset counts from the storage's start."""
+
+    schema = (
+        "as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
+        "-> Tensor(a)"
+    )
+    inplace = (
+        "as_strided_(Tensor(a!) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
+        "-> Tensor(a!)"
+    )
+
+    def view(t: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Geometry:
+        offset = t.storage_offset() if storage_offset is None else storage_offset
+        if len(size) != len(stride):
+            raise RuntimeError("mismatch in length of strides and shape")
+        if any(s < 0 for s in stride):
+            raise RuntimeError(
+                "as_strided: Negative strides are not supported at the moment, got strides: "
+                f"{list(stride)}"
+            )
+        if offset < 0:
+            raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+        if any(s < 0 for s in size):
+            raise RuntimeError(
+                f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}"
+            )
+        storage, item = t.untyped_storage(), t.element_size()
+        needed = extent(size, stride)
+        if needed and (needed + offset) * item > storage.nbytes() and not storage.is_fake:
+            raise RuntimeError(
+                f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, "
+                f"and itemsize {item} requiring a storage size of {(needed + offset) * item} are out "
+                f"of bounds for storage of size {storage.nbytes()}"
+            )
+        return size, stride, offset
+
+    def vjp(b: Any, g: Tensor, t: Tensor, size: Any, stride: Any, storage_offset: Any) -> Tensor:
+        offset = t.storage_offset() if storage_offset is None else storage_offset
+        return strided_gradient(g, t, size, stride, offset)
+
+
+def strided_gradient(
+    g: Tensor, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Tensor:
+    """The gradient of as_strided: g laid into a storage, which is then read with t's geometry.
+    Elements that the result holds several times are summed; those that t holds several times
+    share their gradient evenly."""
+    if 0 in size or 0 in t.shape:
+        return aten.new_zeros(g, t.shape)
+    out_size, out_stride = [], []
+    d = 0
+    for s, st in zip(size, stride, strict=True):
+        if s == 1:
+            g = aten.squeeze(g, d)
+        elif st == 0:
+            g = aten.sum(g, [d])
+        else:
+            out_size.append(s)
+            out_stride.append(st)
+            d += 1
+    kept = [(s, st) for s, st in zip(t.shape, t.stride(), strict=True) if s != 1 and st != 0]
+    in_size, in_stride = [s for s, _ in kept], [st for _, st in kept]
+    shared = min(t.storage_offset(), offset)
+    start, offset = t.storage_offset() - shared, offset - shared
+    n = max(start + extent(in_size, in_stride), offset + extent(out_size, out_stride))
+    storage = aten.new_zeros(g, (n,))
+    out_overlap, in_overlap = maybe_overlaps(out_size, out_stride), maybe_overlaps(in_size, in_stride)
+    every = aten.arange(n, dtype=dt.int64, device=g.device) if out_overlap or in_overlap else None
+    if out_overlap:
+        at = aten.reshape(aten.as_strided(every, out_size, out_stride, offset), (-1,))
+        storage = aten.index_add(storage, 0, at, aten.reshape(g, (-1,)))
+    else:
+        storage = aten.as_strided_scatter(storage, g, out_size, out_stride, offset)
+    if in_overlap:
+        at = aten.reshape(aten.as_strided(every, in_size, in_stride, start), (-1,))
+        ones = aten.expand(aten.new_ones(g, (1,)), at.shape)
+        storage = storage / aten.index_add(aten.zeros_like(storage), 0, at, ones)
+    return aten.as_strided(storage, t.shape, t.stride(), start)
+
+
+def keep_geometry(t: Tensor) -> Tensor:
+    """A copy of t and of what lies between its elements: same strides and offset."""
+    n = t.storage_offset() + extent(t.shape, t.stride())
+    flat = _native.empty((n,), t.dtype, t.device)
+    if n and not t.untyped_storage().is_fake:
+        copy_into(flat, _native.alias(Tensor, t, (n,), (1,), 0))
+    return _native.alias(Tensor, flat, t.shape, t.stride(), t.storage_offset())
+
+
+def check_part(src: Tensor, size: Sequence[int]) -> None:
+    if tuple(src.shape) != tuple(size):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. src size = "
+            f"{list(src.shape)}, slice size = {list(size)}"
+        )
+
+
+class Scatter(Declaration):
+    """A copy of self with a view of it overwritten by src. `of` is the view."""
+
+    kind = "copy"
+    geometry_only = True
+    out = "out"
+    of: type[View]
+
+    @classmethod
+    def run(cls, self: Tensor, src: Tensor, *where: Any) -> Tensor:
+        out = keep_geometry(self)
+        size, stride, offset = cls.of.view(out, *where)
+        check_part(src, size)
+        if not out.untyped_storage().is_fake:
+            copy_into(_native.alias(Tensor, out, size, stride, offset), src)
+        return out
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        self, src, *where = args
+        check_part(src, cls.of.view(self, *where)[0])
+        return TensorSpec(self.shape, self.dtype, self.device, self.stride())
+
+
+def zeros_for(src: Tensor, g: Tensor) -> Tensor:
+    return aten.zeros(src.shape, dtype=g.dtype, device=g.device)
+
+
+def to_dtype_of(g: Tensor, t: Tensor) -> Tensor:
+    """A gradient in the dtype of the tensor that it belongs to."""
+    if g.dtype is t.dtype:
+        return g
+    if g.dtype.is_complex and not t.dtype.is_complex:
+        g = aten.real(g)
+    return aten._to_copy(g, dtype=t.dtype) if g.dtype is not t.dtype else g
+
+
+class SelectScatter(Scatter):
+    """self with one index of a dimension replaced."""
+
+    schema = "select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor"
+    of = Select
+
+    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, dim: int, index: int) -> Any:
+        return (
+            aten.select_scatter(g, zeros_for(src, g), dim, index) if b.needs[0] else None,
+            to_dtype_of(aten.select(g, dim, index), src) if b.needs[1] else None,
+        )
+
+
+class SliceScatter(Scatter):
+    """self with a slice of a dimension replaced."""
+
+    schema = (
+        "slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, "
+        "SymInt step=1) -> Tensor"
+    )
+    of = Slice
+
+    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, dim: int, start: Any, end: Any, step: int) -> Any:
+        return (
+            aten.slice_scatter(g, zeros_for(src, g), dim, start, end, step) if b.needs[0] else None,
+            to_dtype_of(aten.slice(g, dim, start, end, step), src) if b.needs[1] else None,
+        )
+
+
+class DiagonalScatter(Scatter):
+    """self with a diagonal replaced."""
+
+    schema = (
+        "diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor"
+    )
+    of = Diagonal
+
+    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Any:
+        return (
+            aten.diagonal_scatter(g, zeros_for(src, g), offset, dim1, dim2) if b.needs[0] else None,
+            to_dtype_of(aten.diagonal(g, offset, dim1, dim2), src) if b.needs[1] else None,
+        )
+
+
+class AsStridedScatter(Scatter):
+    """self with what as_strided would read replaced."""
+
+    schema = (
+        "as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, "
+        "SymInt? storage_offset=None) -> Tensor"
+    )
+    of = AsStrided
+
+    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any) -> Any:
+        at = t.storage_offset() if storage_offset is None else storage_offset
+        plain = t._contiguous() and not t.storage_offset()
+        if plain:
+            g = aten.contiguous(g)
+            at += g.storage_offset()
+        else:
+            n = max(t.storage_offset() + extent(t.shape, t.stride()), at + extent(size, stride))
+            g = aten.as_strided_scatter(aten.new_zeros(g, (n,)), g, t.shape, t.stride(), t.storage_offset())
+        own = part = None
+        if b.needs[0]:
+            own = aten.as_strided_scatter(g, zeros_for(src, g), size, stride, at)
+            if not plain:
+                own = aten.as_strided(own, t.shape, t.stride(), t.storage_offset())
+        if b.needs[1]:
+            part = to_dtype_of(aten.as_strided(g, size, stride, at), src)
+        return own, part
+
+
+# ---- gradients of views: a zero tensor with the gradient where the view lay ----
+
+
+class ViewGradient(Opaque):
+    """Zeros of input_sizes with grad_output in the place of a view."""
+
+    public = ""
+    geometry_only = True
+    of: type[View]
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        return TensorSpec(args[1], args[0].dtype, args[0].device)
+
+    @classmethod
+    def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
+        g, _, *where = args
+        fill_with(out, 0)
+        copy_into(_native.alias(Tensor, out, *cls.of.view(out, *where)), g)
+
+
+class SelectBackward(ViewGradient):
+    """The gradient of select."""
+
+    schema = (
+        "select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor"
+    )
+    of = Select
+
+    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, index: int) -> Tensor:
+        return aten.select(g, dim, index)
+
+
+class SliceBackward(ViewGradient):
+    """The gradient of slice."""
+
+    schema = (
+        "slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, "
+        "SymInt end, SymInt step) -> Tensor"
+    )
+    of = Slice
+
+    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Tensor:
+        return aten.slice(g, dim, start, end, step)
+
+
+class DiagonalBackward(ViewGradient):
+    """The gradient of diagonal."""
+
+    schema = (
+        "diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, "
+        "int dim2) -> Tensor"
+    )
+    of = Diagonal
+
+    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int) -> Tensor:
+        return aten.diagonal(g, offset, dim1, dim2)
+
+
+class UnfoldBackward(Opaque):
+    """The gradient of unfold: windows summed where they overlap."""
+
+    schema = (
+        "unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor"
+    )
+    public = ""
+    geometry_only = True
+
+    def meta(g: Tensor, input_sizes: Any, dim: int, size: int, step: int) -> TensorSpec:
+        return TensorSpec(input_sizes, g.dtype, g.device)
+
+    def kernel(out: Tensor, g: Tensor, input_sizes: Any, dim: int, size: int, step: int) -> None:
+        fill_with(out, 0)
+        if not g.numel():
+            return
+        if step >= size or not out.dim():
+            copy_into(_native.alias(Tensor, out, *Unfold.view(out, dim, size, step)), g)
+            return
+        from flambeau._src.core.interchange import array_of  # lazy: NumPy is heavy
+
+        # The windows' later elements first: every sum then runs from the first window to the last.
+        d, n = wrap_dim(dim, out.dim()), g.shape[wrap_dim(dim, out.dim())]
+        small = out.dtype in (dt.float16, dt.bfloat16)
+        wide = _native.empty(out.shape, dt.float32, out.device) if small else out
+        if small:
+            fill_with(wide, 0)
+        total, windows = array_of(wide), array_of(cast(g, dt.float32) if small else g)
+        for i in range(size - 1, -1, -1):
+            at = (slice(None),) * d + (slice(i, i + (n - 1) * step + 1, step),)
+            total[at] += windows[..., i]
+            if small:
+                copy_into(out, wide)
+                copy_into(wide, out)
+
+    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, size: int, step: int) -> Tensor:
+        return aten.unfold(g, dim, size, step)
+
+
+# ---- copies of views ----
+
+
+class ViewCopy(Declaration):
+    """What a view shows, in fresh contiguous bytes. `of` is the view."""
+
+    kind = "copy"
+    geometry_only = True
+    public = "function"
+    out: bool | str = True
+    of: type[View]
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        size, _, _, *dtype = cls.of.view(*args)
+        return TensorSpec(size, dtype[0] if dtype else args[0].dtype, args[0].device)
+
+    @classmethod
+    def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
+        copy_into(out, _native.alias(Tensor, args[0], *cls.of.view(*args)))
+
+
+def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy]:
+    """Declare `name_copy` beside the view `name`."""
+    head, _, rest = of.schema.partition("(")
+    name, dot, overload = head.partition(".")
+    text = f"{name}_copy{dot}{overload}({rest}".replace("Tensor(a)", "Tensor")
+    body = {
+        "schema": text, "of": of, "__doc__": f"A copy of what {name} shows.", "vjp": of.vjp,
+        "differentiable": of.differentiable, "out": overload_of_out, "__module__": __name__,
+    }  # fmt: skip
+    return type(of.__name__ + "Copy", (ViewCopy,), body)
+
