@@ -95,12 +95,20 @@ class Generator(_native.Generator):
         """CUDA only: set how far the counter has gone."""
         raise RuntimeError("CPU Generator does not use offset")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (cpu,), (self.initial_seed(), None, self.get_state())
+    def __copy__(self) -> Generator:
+        return self.clone_state()
 
-    def __setstate__(self, state: tuple[int, int | None, Tensor]) -> None:
-        self.manual_seed(state[0])
-        self.set_state(state[2])
+    def __deepcopy__(self, memo: dict[int, Any]) -> Generator:
+        return self.clone_state()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ("cpu",), (self.initial_seed(), None, self.state_bytes())
+
+    def __setstate__(self, state: tuple[int, int | None, bytes | Tensor]) -> None:
+        if isinstance(state[2], Tensor):  # as torch pickles it
+            self.set_state(state[2])
+        else:
+            self.set_state_bytes(state[2])
 
 
 def _device(value: Any) -> device:
