@@ -413,6 +413,10 @@ static void wait_idle(Generator *g) {
     g->busy = 0;
 }
 static PyObject *run(Generator *g, Fill fill, char *out, int64_t n, const Job *job) {
+    if (!out && n > 0) {
+        PyErr_SetString(PyExc_ValueError, "a fill of a tensor without bytes");
+        return NULL;
+    }
     wait_idle(g);
     if (n < GIL_FREE) {
         if (n > 0) fill(&g->s, out, n, job);
