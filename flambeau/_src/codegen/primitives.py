@@ -56,9 +56,23 @@ def _f(vector: str, name: str) -> str:
     return f"__builtin_{name}" + ("f" if scalar_of(vector) == "f32" else "")
 
 
+_HAS_FMA = "#if defined(__FMA__) || defined(__aarch64__)"
+
+
+def _without_fma(text: Text, vector: str) -> str:
+    """In double for float: the product is exact there. For double as two operations."""
+    if scalar_of(vector) == "f64":
+        return "return a * b + c;"
+    wide = text.type("f64", lanes_of(vector))
+    cast = "__builtin_convertvector({}, {})"
+    a, b, c = (cast.format(v, wide) for v in "abc")
+    return f"return {cast.format(f'{a} * {b} + {c}', vector)};"
+
+
 def fma(text: Text, vector: str) -> str:
     """a * b + c rounded once where the machine can, twice where it cannot."""
     isa = text.target.isa
+    loop = _lanewise(_f(vector, "fma") + "(a[i], b[i], c[i])")
     call = _x86(
         vector,
         isa,
@@ -71,9 +85,9 @@ def fma(text: Text, vector: str) -> str:
     if call:
         body = f"return {call};"
     elif isa == "generic":
-        body = "return a * b + c;"
+        body = f"\n{_HAS_FMA}\n{loop}\n#else\n{_without_fma(text, vector)}\n#endif\n"
     else:
-        body = _lanewise(_f(vector, "fma") + "(a[i], b[i], c[i])")
+        body = loop
     clang = "return __builtin_elementwise_fma(a, b, c);"
     return text.fill(
         "#ifdef __clang__\n"

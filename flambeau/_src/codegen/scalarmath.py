@@ -129,6 +129,8 @@ def float_division(name: str) -> Callable[[Text, str], str]:
     """fmod and what stands on it, as Python's and C's: exact."""
 
     def piece(text: Text, vector: str) -> str:
+        if name == "fmod" and text.target.isa == "generic":
+            return _libm("fmod", 2)(text, vector)  # the remainder needs a true fma
         single = scalar_of(vector) == "f32"
         c = _FLOAT_DIVISION[name]
         if name == "fmod":

@@ -35,7 +35,9 @@ struct rows {
     const unsigned char *size, *per_row;
     int nops, nout; i64 lanes; int nkept, kept_size, passes;
 };
-enum { SEGMENT = 4096, ABREAST = 16 };
+/* vectors of a row read in one go (a block of its sums), bytes of those (a vector has at most 64),
+   vectors of rows side by side */
+enum { RUN = 128, BUFFER = 64 * RUN, ABREAST = 16 };
 #define row_driver fl_row_driver_STAMP
 #define row_segment fl_row_segment_STAMP
 #define row_flush fl_row_flush_STAMP
@@ -54,7 +56,7 @@ i64 row_abreast(const struct rows *k, i64 n0, int passes);
    one value for all rows, from a buffer */
 static inline char *row_at(char *s, i64 step, char *end, i64 nu, char *buf, int operand, int size,
                            i64 lanes) {
-    buf += operand * SEGMENT * 8;
+    buf += operand * BUFFER;
     if (!step) return row_spread(s, buf, size, lanes);
     if (__builtin_expect(s + nu * step <= end, 1)) return s;
     if (s < end) __builtin_memcpy(buf, s, end - s);
@@ -67,7 +69,7 @@ static inline i64 row_next(const struct rows *k, int direct, char *const *q, con
     if (!direct || m < w) return row_segment(k, q, st, j, n0, buf, p, step);
     m -= m % w;
     for (int a = 0; a < nops; a++) { p[a] = q[a] + j * st[a]; step[a] = w * st[a]; }
-    return m > SEGMENT ? SEGMENT : m;
+    return m > w * RUN ? w * RUN : m;
 }
 static inline int row_direct(const struct rows *k, const i64 *st) {
     for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
@@ -289,10 +291,10 @@ i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 
     const i64 w = k->lanes;
     i64 m = n0 - j;
     const int tail = m < w;
-    if (!tail) { m -= m % w; if (m > SEGMENT) m = SEGMENT; }
+    if (!tail) { m -= m % w; if (m > w * RUN) m = w * RUN; }
     for (int a = 0; a < k->nops; a++) {
         const int size = k->size[a];
-        char *to = buf + (i64)a * SEGMENT * 8;
+        char *to = buf + (i64)a * BUFFER;
         step[a] = w * size;
         p[a] = to;
         if (k->per_row[a]) step[a] = 0;
@@ -312,13 +314,14 @@ void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m
             scatter(q[a] + j * st[a], st[a], 0, p[a], 0, m, 1, k->size[a]);
 }
 
+enum { TURN = 4096 };
 /* short rows: a tile of them is turned so that a vector holds the same element of many rows */
 static void row_turned(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
                        const void *params, char *kept, i64 slot, char *buf) {
     const int n = k->nops;
-    i64 rows = SEGMENT / 2 / n0, s[2 * n];
+    i64 rows = TURN / n0, s[2 * n];
     char *p[n], *tile[n];
-    char turned[n][SEGMENT / 2 * 8] __attribute__((aligned(64)));
+    char turned[n][TURN * 8] __attribute__((aligned(64)));
     rows -= rows % k->lanes;
     if (rows > 256) rows = 256;
     for (i64 i = 0; i < n1; i += rows) {
@@ -395,7 +398,7 @@ void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i
     else if (n1 >= k->lanes && n0 > 0 && turnable && n0 <= 64) {
         done = n1 - n1 % k->lanes; across = 0;
     }
-    char buf[(i64)n * SEGMENT * 8] __attribute__((aligned(64)));
+    char buf[(i64)n * BUFFER] __attribute__((aligned(64)));
     char local[k->nkept ? 65536 : 64] __attribute__((aligned(64))), *kept = local, *heap = 0;
     const i64 abreast = done ? row_abreast(k, n0, k->passes) : 1;
     const i64 slot = ((n0 + 1) * k->lanes * abreast * k->kept_size + 63) & ~63LL;
