@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import multiprocessing
+import shutil
 import sys
 import time
 import traceback
@@ -234,6 +235,9 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT)
     options = parser.parse_args()
     target = folder(options.root)
+    for stale in options.root.glob("torch-*"):
+        if stale != target:
+            shutil.rmtree(stale)  # of older sources here: nothing reads it any more
     target.mkdir(parents=True, exist_ok=True)
     jobs = [
         (label, dtype, str(target))
