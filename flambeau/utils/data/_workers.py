@@ -62,10 +62,18 @@ class _Worker:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(ForkingPickler.dumps(message))
 
+    def _exit_code(self) -> int | None:
+        # A dying process closes what it has open a little before its exit code can be had.
+        deadline = time.monotonic() + CHECK_SECONDS
+        while self.process.exitcode is None and wait([self.process.sentinel], 0):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        return self.process.exitcode
+
     def death(self) -> RuntimeError | None:
         """Why the process is dead, None if it lives."""
-        self.process.join(0)
-        code = self.process.exitcode
+        code = self._exit_code()
         if code is None:
             return None
         if code >= 0:
@@ -225,6 +233,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             self._early[answer.index] = answer.value
             return
         worker.ended = True
+        if not self._persistent_workers:
+            worker.send(None)
         for index in [i for i, maker in self._made_by.items() if maker is worker]:
             del self._made_by[index]
         self._send_task()
@@ -250,8 +260,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                     try:
                         return worker, pickle.loads(handle.recv_bytes())
                     except (EOFError, ConnectionResetError):
-                        # The process is ending, or has closed its pipe without a reason.
-                        worker.process.join(CHECK_SECONDS)
+                        # The process is dying, or has closed its pipe without a reason.
+                        wait([worker.process.sentinel], CHECK_SECONDS)
                 self._raise_dead()
             if deadline is not None and time.monotonic() >= deadline:
                 raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")

@@ -220,8 +220,8 @@ def _work(setup: Setup, pipe: _Pipe) -> None:
             ended = isinstance(value, _IterableDatasetStopIteration)
         if task.epoch == pipe.epoch:
             pipe.results.put(_pickled(setup, Result(task.epoch, task.index, value)))
-        if ended and not setup.persistent:
-            break
+        # A worker whose stream has ended stays until it is told to end: what it sent may refer to
+        # it (file descriptors are fetched from their sender).
         del task, value
     pipe.finish()
 
