@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src.autograd import api as autograd_api
-from flambeau._src.autograd import engine, views  # noqa: F401
+from flambeau._src.autograd import derived, engine, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm  # noqa: F401
 from flambeau._src.core import interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
-from flambeau._src.ops import creation, indexing
+from flambeau._src.ops import creation, indexing, shapes
 
 LAZY_MODULES = (
     "nn", "optim", "utils", "autograd", "fx", "func", "linalg", "fft", "special", "distributions",
@@ -32,13 +32,13 @@ def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
         **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
-        **indexing.METHODS, **autograd_api.METHODS,
+        **indexing.METHODS, **shapes.METHODS, **autograd_api.METHODS,
     }  # fmt: skip
 
 
 def functions() -> dict[str, Any]:
     """Top-level functions that are Python on every path."""
-    return {**creation.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+    return {**creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
 
 
 def operator_methods() -> dict[str, Any]:

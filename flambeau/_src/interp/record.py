@@ -66,7 +66,7 @@ def make_node(
     op = op.base
     node = _native.node(op.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)])
     node.num_outputs = len(outs)
-    if op.decl.vjp is None:
+    if op.decl.vjp is None and op.decl.decompose is None:
         node.args, node.outs = (), ()
         return node
     if op.decl.kind == "view":

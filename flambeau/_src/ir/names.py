@@ -97,7 +97,16 @@ class Namespace:
 
 
 def _identifier(text: str) -> str:
-    name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text)
+    """`text` with each run of other characters made one underscore."""
+    out: list[str] = []
+    legal = True
+    for c in text:
+        before, legal = legal, c.isascii() and (c.isalnum() or c == "_")
+        if legal:
+            out.append(c)
+        elif before:
+            out.append("_")
+    name = "".join(out)
     if not name:
         return "_unnamed"
     return f"_{name}" if name[0].isdigit() else name

@@ -169,7 +169,10 @@ class _Values:
         if origin is None:  # int | None
             return inside.replace(",", "|")
         generic = _typing_generic(kind)
-        head = self.add_global(type_repr(generic), generic) if generic else type_repr(origin)
+        if generic is not None:
+            head = self.add_global(f"typing.{type_repr(generic).rpartition('.')[2]}", generic)
+        else:
+            head = type_repr(origin)
         return f"{head}[{inside}]" if arguments else head
 
     def repr(self, value: Any) -> str:
@@ -304,12 +307,17 @@ class CodeGen:
         )
         body = "".join(lines)
         text = "\n".join("    " + line for line in body.split("\n"))
-        prologue = f"\n{wraps}\n\n{head}"
-        line_of_node = {}
-        for number, index in enumerate(_node_of_line(lines, writer.node_of_entry), 1):
-            line_of_node[number] = index
+        before_head = f"\n{wraps}\n\n"
+        nodes_by_line = [*_node_of_line(lines, writer.node_of_entry)]
+        # The text ends in an empty line, which counts as the last node's.
+        nodes_by_line += nodes_by_line[-1:]
+        first = 1 + head.count("\n")
+        line_of_node = dict(enumerate(nodes_by_line, first))
         return PythonCode(
-            f"{prologue}\n{text}", values.globals, line_of_node, prologue.count("\n") + 1
+            f"{before_head}{head}\n{text}",
+            values.globals,
+            line_of_node,
+            before_head.count("\n") + 1,
         )
 
 
@@ -383,7 +391,7 @@ class _Body:
                 text += f", {key}: {node.meta[key]}"
         if text == self._last_comment:
             return
-        gap = "\n" if self._last_comment is not None else ""
+        gap = "\n" if self.lines else ""
         self._last_comment = text
         self.lines.append(f"{gap}{colored(text, 'dim') if self.values.color else text}\n")
 

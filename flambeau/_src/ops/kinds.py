@@ -408,6 +408,28 @@ def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     return _native.alias(Tensor, v, size, st, v.storage_offset())
 
 
+def run_rows(
+    op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], dim: int, params: list[Any], baked: list[Any],
+    common: dt.dtype,
+) -> None:  # fmt: skip
+    """Run a row kernel along dim. All operands have one rank (0-dim ones count as 1-dim); an extent
+    of 1 is used all along the others' dimension; per-row results have extent 1 at dim."""
+    if not outs[0].numel():
+        return
+    parts = Split.__new__(Split)
+    parts.operands, parts.params, parts.baked = ins, params, baked
+    parts.plan = [("t", i) for i in range(len(ins))] + [("p", i) for i in range(len(params))] + [("b", i) for i in range(len(baked))]
+    if not ins[0].dim():
+        lift = lambda t: _native.alias(Tensor, t, (1,), (1,), t.storage_offset())  # noqa: E731
+        ins, outs = [lift(t) for t in ins], tuple(lift(t) for t in outs)
+    address = kernel_for(op, expr, "row", parts, ins, outs, common)
+    if address is None:
+        slot("evaluate")(parts.adapter(expr), "row", outs, ins, params, dim, common)
+        return
+    floating = dt.category(common) >= 2
+    _native.run_rows(address, outs, ins, dim, pack_params(params, [floating] * len(params)))
+
+
 def reduce_rows(
     op: Op, expr: Any, outs: tuple[Any, ...], x: Tensor, dims: tuple[int, ...], keepdim: bool,
     params: list[Any], baked: list[Any],

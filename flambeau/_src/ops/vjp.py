@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import op as op_module
 from flambeau._src.ops.call import LAYERS, dispatch, functional
@@ -53,6 +54,8 @@ def flat_tensors(op: Op, args: tuple[Any, ...]) -> list[Any]:
 def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Gradients for flat_tensors(args)."""
     decl = op.decl
+    if decl.vjp is None and decl.decompose is not None:
+        return slot("vjp_by_decomposition")(op, needs, grads, args)
     if decl.vjp is None:
         raise NotImplementedError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
@@ -185,6 +188,8 @@ LAYERS[state.GEOMETRY] = geometry_layer
 def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
     """Which tensor arguments and which outputs the vjp reads the values of."""
     decl = op.decl
+    if decl.vjp is None:
+        return (frozenset(range(len(needs))) if decl.decompose else frozenset()), frozenset()
     extra = tuple(
         v if isinstance(v, (str, bool, type(None))) or a.name in decl.saves_by else None
         for a, v in zip(op.schema.args, args, strict=False)
