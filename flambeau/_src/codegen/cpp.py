@@ -7,7 +7,7 @@ its symbols global, or linked in. Nothing is compiled here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule
 
@@ -21,16 +21,17 @@ from .staging import DECLARATIONS
 from .storage import STORAGE
 from .target import Target
 from .vecmath32 import MATH32
+from .vecmath64 import MATH64
 
 __all__ = ["print_kernels"]
 
 
-def _single_or_scalar(name: str):  # noqa: ANN202 - a piece, see fragments.Text
-    """float by our polynomial, double by the library."""
+def _by_precision(name: str) -> Callable[[Text, str], str]:
+    """Our polynomials where there are some for the type, else the library."""
 
     def piece(text: Text, vector: str) -> str:
-        chosen = MATH32 if vector.startswith("f32") else SCALAR_MATH
-        return chosen[name](text, vector)
+        ours = MATH32 if vector.startswith("f32") else MATH64 if vector.startswith("f64") else {}
+        return (ours.get(name) or SCALAR_MATH[name])(text, vector)
 
     return piece
 
@@ -46,13 +47,13 @@ def _logaddexp(text: Text, vector: str) -> str:
     )
 
 
-LIBRARY = {
+LIBRARY: dict[str, Callable[[Text, str], str]] = {
     **PRIMITIVES,
     **STORAGE,
     **COMBINERS,
     **SCALAR_MATH,
     "logaddexp": _logaddexp,
-    **{n: _single_or_scalar(n) if n in SCALAR_MATH else MATH32[n] for n in MATH32},
+    **{name: _by_precision(name) for name in (*MATH32, *MATH64)},
 }
 
 

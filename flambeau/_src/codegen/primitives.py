@@ -184,8 +184,9 @@ def ldexp(text: Text, vector: str) -> str:
     """x * 2**n for integral n, rounded once also where the result is subnormal."""
     bits, bias = (23, 127) if scalar_of(vector) == "f32" else (52, 1023)
     n = _bytes(vector)
+    magic, at = ("0x1.8p23f", "0x4b400000") if bits == 23 else ("0x1.8p52", "0x4338000000000000ll")
     portable = (
-        f"$I k = __builtin_convertvector(n, $I); $I h = k >> 1;"
+        f"$I k = ($I)(n + {magic}) - {at}; $I h = k >> 1;"
         f" return x * ($F)((h + {bias}) << {bits}) * ($F)((k - h + {bias}) << {bits});"
     )
     if text.target.isa == "avx512" and n == 64:

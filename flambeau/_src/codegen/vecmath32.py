@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .fragments import Text
+from .fragments import Text, lanes_of
 
 __all__ = ["MATH32"]
 
 
-def _poly(x: str, coefficients: list[str]) -> str:
+def _poly(x: str, coefficients: list[str], suffix: str = "f") -> str:
     """Horner's form, lowest coefficient first."""
-    out = f"$(dup)({coefficients[-1]}f)"
+    out = f"$(dup)({coefficients[-1]}{suffix})"
     for c in reversed(coefficients[:-1]):
-        out = f"$(fma)({out}, {x}, $(dup)({c}f))"
+        out = f"$(fma)({out}, {x}, $(dup)({c}{suffix}))"
     return out
 
 
@@ -180,6 +180,22 @@ TEMPLATES: dict[str, str] = {
         for (int i = 0; i < $W; i++) if (far[i]) y[i] = sinf(x[i]);
     return y;
 }""",
+    "pow": """static inline $F pow_$F($F x, $F y) {
+    union { $F v; HALF h[2]; } a, b, r;
+    a.v = $(fabs)(x); b.v = y;
+    for (int i = 0; i < 2; i++)
+        r.h[i] = __builtin_convertvector(POW(__builtin_convertvector(a.h[i], WIDE),
+            __builtin_convertvector(b.h[i], WIDE)), HALF);
+    $F zero = $(dup)(0.f), inf = $(dup)(__builtin_inff()), whole = $(trunc)(y);
+    $I odd = (whole == y) & ($(trunc)(y * 0.5f) * 2.f != y);
+    $F p = $(sel)(a.v == 0.f, $(sel)(y < 0.f, inf, zero), r.v);
+    p = $(sel)(a.v == inf, $(sel)(y < 0.f, zero, inf), p);
+    p = $(sel)((a.v == 1.f) & ($(fabs)(y) == inf), $(dup)(1.f), p);
+    p = $(sel)((x < 0.f) & (a.v != inf) & (whole != y), $(dup)(__builtin_nanf("")), p);
+    p = $(sel)(odd, $(copysign)(p, x), p);
+    p = $(sel)((x != x) | (y != y), x + y, p);
+    return $(sel)((x == 1.f) | (y == 0.f), $(dup)(1.f), p);
+}""",
     "cos": """static inline $F cos_$F($F x) {
     $F y = $(sincos)(x, 1);
     $I far = ~($(fabs)(x) < 65536.f);
@@ -188,6 +204,41 @@ TEMPLATES: dict[str, str] = {
     return y;
 }""",
 }
+
+
+# x^y = 2^(y log2 x) in double: log2(m) = s L(s^2), s = (m - 1) / (m + 1), 2^-41.8 relative, and
+# 2^r = P(r), |r| <= 1/2, 2^-34.5; the exponent is at most 160, so the result is good to 2^-34
+_POW_DOUBLE = """static inline $F pow_double_$F($F x, $F y) {
+    $I e = (($I)x - 0x3fe8000000000000ll) & ($I)$(dup)(-__builtin_inf());
+    $F m = ($F)(($I)x - e), s = (m - 1.) / (m + 1.), z = s * s;
+    $F n = ($F)((e >> 52) + 0x4338000000000000ll) - 0x1.8p+52;
+    $F t = y * $(fma)(s, LOG2, n);
+    t = $(sel)(t > 160., $(dup)(160.), t);
+    t = $(sel)(t < -160., $(dup)(-160.), t);
+    $F k = t + 0x1.8p+52, r = t - (k - 0x1.8p+52);
+    return ($F)(($I)(EXP2) + (($I)k << 52));
+}"""
+_LOG2 = [
+    "0x1.71547652b7e96p+1", "0x1.ec709dcb50b96p-1", "0x1.2776bc576d749p-1",
+    "0x1.a61e9960866eep-2", "0x1.46f33685fbd01p-2", "0x1.29c9ff6d3ade7p-2",
+]  # fmt: skip
+_EXP2_DOUBLE = [
+    "0x1.ffffffffad82fp-1", "0x1.62e42ff12e939p-1", "0x1.ebfbe0a37a6a9p-3",
+    "0x1.c6b08a7d5314dp-5", "0x1.3b29dd005f92cp-7", "0x1.5d8aa30254552p-10",
+    "0x1.4469a7193d660p-13", "0x1.fddd5aebda262p-17",
+]  # fmt: skip
+
+
+def _pow(text: Text, vector: str) -> str:
+    """float powers, half a vector at a time in double."""
+    half = lanes_of(vector) // 2
+    wide = text.type("f64", half)
+    c = _POW_DOUBLE.replace("LOG2", _poly("z", _LOG2, "")).replace(
+        "EXP2", _poly("r", _EXP2_DOUBLE, "")
+    )
+    text.once(f"pow_double_{wide}", text.fill(c, wide))
+    c = TEMPLATES["pow"].replace("POW", f"pow_double_{wide}").replace("WIDE", wide)
+    return text.fill(c.replace("HALF", text.type("f32", half)), vector)
 
 
 def _template(name: str) -> Callable[[Text, str], str]:
@@ -200,4 +251,7 @@ def _template(name: str) -> Callable[[Text, str], str]:
     return piece
 
 
-MATH32: dict[str, Callable[[Text, str], str]] = {name: _template(name) for name in TEMPLATES}
+MATH32: dict[str, Callable[[Text, str], str]] = {
+    **{name: _template(name) for name in TEMPLATES},
+    "pow": _pow,
+}

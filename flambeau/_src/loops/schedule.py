@@ -12,11 +12,13 @@ _COST = {
     "tanh": 28, "erf": 34, "sin": 28, "cos": 28, "div": 4, "sqrt": 4, "round_to": 8,
     "floor": 2, "ceil": 2, "trunc": 2, "round": 2, "min": 3, "max": 3, "fmin": 3, "fmax": 3,
     "fmod": 16, "remainder": 20, "floor_divide": 24, "scan": 20,
+    "pow": 70,
 }  # fmt: skip
 _SCALAR_CALLS = frozenset(
-    "tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv pow atan2 hypot"
+    "tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv atan2 hypot"
     " nextafter trunc_divide".split()
 )
+_SCALAR_IN_DOUBLE = frozenset("exp2 log2 log10 erf pow".split())
 # An element value is kept for a later pass when making it again costs at least this much.
 _KEEP = 10
 
@@ -24,7 +26,7 @@ _KEEP = 10
 def _cost(op: str, dtype: str) -> int:
     if op in ("load", "const", "param", "count"):
         return 0
-    if op in _SCALAR_CALLS or (dtype == "float64" and _COST.get(op, 1) > 8):
+    if op in _SCALAR_CALLS or (dtype == "float64" and op in _SCALAR_IN_DOUBLE):
         return 60
     return _COST.get(op, 1)
 
