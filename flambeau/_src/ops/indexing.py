@@ -282,7 +282,9 @@ def _make_getitem() -> Any:
         nonlocal fresh
         if fresh:
             fresh = False
-            fast.set_parts(packet("select").ops[0].fast, packet("slice").ops[0].fast)
+            select = packet("select").ops[0].fast
+            select.set_parts(packet("unsqueeze").ops[0].fast)
+            fast.set_parts(select, packet("slice").ops[0].fast)
             method._set_fast(fast)
         return getitem(self, key)
 

@@ -180,7 +180,8 @@ class Op:
         """The class of this operator's nodes: 'AddBackward0'."""
         name = self.decl.node_name or "".join(p.capitalize() for p in self.name.split("_"))
         number = NODE_NUMBERS.get((self.name, self.overload), 0)
-        return type(f"{name}Backward{number}", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
+        full = name if "Backward" in name else f"{name}Backward{number}"
+        return type(full, (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
 
     @cached_property
     def fast(self) -> Any:
@@ -201,7 +202,8 @@ class Op:
 NODE_NUMBERS: dict[tuple[str, str], int] = {
     ("sum", "dim_IntList"): 1, ("mean", "dim"): 1, ("pow", "Tensor_Tensor"): 1,
     ("pow", "Scalar"): 2, ("max", ""): 1, ("min", ""): 1, ("var_mean", "correction"): 0,
-    ("squeeze", "dim"): 1, ("squeeze", "dims"): 2,
+    ("squeeze", "dim"): 1, ("squeeze", "dims"): 2, ("index_fill", "int_Tensor"): 1,
+    ("scatter", "value"): 1, ("masked_fill", "Tensor"): 1,
 }  # fmt: skip
 
 # Filled by call.py and vjp.py, which stand above this module in the folder.

@@ -9,8 +9,8 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
+from flambeau._src.core import state
 from flambeau._src.core.slots import slot
-from flambeau._src.core.state import FUNCTION, FUNCTION_MODE
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, wrap_dim
@@ -33,8 +33,11 @@ class Reshape(Composite):
 
     def decompose(self: Tensor, shape: Sequence[int]) -> Tensor:
         size = v.infer_size(shape, self.numel())
-        if _native.view_strides(self, size) is not None:
-            return aten.view(self, size)
+        stride = _native.view_strides(self, size)
+        if stride is not None:
+            if self._contiguous() or self._bits or state.get_active() & ~state.get_suspended():
+                return aten.view(self, size)
+            return aten._reshape_alias(self, size, stride)
         return aten._unsafe_view(aten.clone(self, memory_format=layout.contiguous_format), size)
 
     @classmethod
@@ -624,7 +627,7 @@ def _property(name: str, operator: str, setter: Any = None) -> property:
     """A property that modes and subclasses see as `Tensor.name.__get__`."""
 
     def get(self: Tensor) -> Any:
-        if _native.call_bits((self,), {}, 0) & (FUNCTION | FUNCTION_MODE):
+        if _native.call_bits((self,), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
             return slot("function_layer")(made.__get__, (self,), {})
         return getattr(aten, operator)(self)
 

@@ -11,7 +11,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, copy_into
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
-from flambeau._src.ops.op import Declaration, TensorSpec
+from flambeau._src.ops.op import NODE_NUMBERS, Declaration, TensorSpec
 from flambeau._src.ops.views import Diagonal, Geometry, ReshapedInPlace, Select, Slice, Unfold
 
 
@@ -107,7 +107,7 @@ def strided_gradient(
         at = aten.reshape(aten.as_strided(every, out_size, out_stride, offset), (-1,))
         storage = aten.index_add(storage, 0, at, aten.reshape(g, (-1,)))
     else:
-        storage = aten.as_strided_scatter(storage, g, out_size, out_stride, offset)
+        aten.copy_(aten.as_strided(storage, out_size, out_stride, offset), g)
     if in_overlap:
         at = aten.reshape(aten.as_strided(every, in_size, in_stride, start), (-1,))
         ones = aten.expand(aten.new_ones(g, (1,)), at.shape)
@@ -223,22 +223,15 @@ class AsStridedScatter(Scatter):
     of = AsStrided
 
     def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any) -> Any:
+        """torch's: for a contiguous self; self gets the gradient of the part, not of the rest."""
         at = t.storage_offset() if storage_offset is None else storage_offset
-        plain = t._contiguous() and not t.storage_offset()
-        if plain:
-            g = aten.contiguous(g)
-            at += g.storage_offset()
-        else:
-            n = max(t.storage_offset() + extent(t.shape, t.stride()), at + extent(size, stride))
-            g = aten.as_strided_scatter(aten.new_zeros(g, (n,)), g, t.shape, t.stride(), t.storage_offset())
-        own = part = None
+        g = aten.contiguous(g)
+        part = aten.as_strided(g, size, stride, at + g.storage_offset())
+        own = None
         if b.needs[0]:
-            own = aten.as_strided_scatter(g, zeros_for(src, g), size, stride, at)
-            if not plain:
-                own = aten.as_strided(own, t.shape, t.stride(), t.storage_offset())
-        if b.needs[1]:
-            part = to_dtype_of(aten.as_strided(g, size, stride, at), src)
-        return own, part
+            own = aten.new_zeros(g, t.shape)
+            aten.copy_(aten.as_strided(own, size, stride, at), part)
+        return own, to_dtype_of(part, src) if b.needs[1] else None
 
 
 # ---- gradients of views: a zero tensor with the gradient where the view lay ----
@@ -366,8 +359,10 @@ def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy
     head, _, rest = of.schema.partition("(")
     name, dot, overload = head.partition(".")
     text = f"{name}_copy{dot}{overload}({rest}".replace("Tensor(a)", "Tensor")
+    number = NODE_NUMBERS.get((name, overload), 0)
+    node = "".join(p.capitalize() for p in name.split("_")) + f"Backward{number}_copy"
     body = {
-        "schema": text, "of": of, "__doc__": f"A copy of what {name} shows.", "vjp": of.vjp,
+        "node_name": node, "schema": text, "of": of, "__doc__": f"A copy of what {name} shows.", "vjp": of.vjp,
         "differentiable": of.differentiable, "out": overload_of_out, "__module__": __name__,
     }  # fmt: skip
     return type(of.__name__ + "Copy", (ViewCopy,), body)
