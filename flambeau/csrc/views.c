@@ -120,17 +120,14 @@ PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) 
                 else if (t->sizes[j] == 1 && v[i] >= 0) { sz[i] = v[i]; st[i] = 0; }
                 else return NULL;
             }
-            for (int i = m - nd; i--;) if (sz[i] == 1) st[i] = 0;
             for (int i = m - nd - 1; i >= 0; i--) {      /* leading new dimensions of extent one continue densely */
-                int64_t ns = i + 1 < m ? sz[i + 1] * st[i + 1] : 1;
-                st[i] = sz[i] == 1 ? ns : 0;
+                st[i] = sz[i] == 1 && i + 1 < m ? sz[i + 1] * st[i + 1] : 0;
             }
             return with_rest(f, t, m, sz, st, t->offset, REST("(N)", tuple_of(m, v)));
         }
         memcpy(sz, v, m * sizeof *v);
-        if (!infer(t, m, sz)) return NULL;
-        if (t->contiguous && t->numel) { int64_t c = 1; for (int i = m; i--;) { st[i] = c; c *= sz[i] > 1 ? sz[i] : 1; } }
-        else if (!view_strides(t, m, sz, st)) return NULL;
+        if (f->kind == FL_K_RESHAPE && !t->contiguous && RECORDING(t)) return NULL;     /* recorded as _reshape_alias */
+        if (!infer(t, m, sz) || !view_strides(t, m, sz, st)) return NULL;
         return with_rest(f, t, m, sz, st, t->offset, REST("(N)", tuple_of(m, f->kind == FL_K_VIEW ? v : sz)));
     }
     case FL_K_T:
@@ -175,24 +172,70 @@ static int bound(PyObject *o, int64_t dflt, int64_t *v) {
     if (o == Py_None) { *v = dflt; return 1; }
     return one_int(o, v);
 }
+/* A slice of a dimension of extent len: what it says (b, e, s) and where it begins and ends (b0, e0). */
+static int slice_of(PyObject *o, int64_t len, int64_t *b, int64_t *e, int64_t *s, int64_t *b0, int64_t *e0) {
+    PySliceObject *sl = (PySliceObject *)o;
+    if (!bound(sl->step, 1, s) || *s < 1 || !bound(sl->start, 0, b) || !bound(sl->stop, INT64_MAX, e)) return 0;
+    *b0 = *b < 0 ? *b + len : *b; *e0 = *e < 0 ? *e + len : *e;
+    if (*b0 < 0) *b0 = 0;
+    if (*b0 > len) *b0 = len;
+    if (*e0 > len) *e0 = len;
+    if (*e0 < *b0) *e0 = *b0;
+    return 1;
+}
+/* Under autograd every index leaves the node of its own view: select, slice or unsqueeze. */
+static PyObject *getitem_recorded(Function *fn, PyObject *self, PyObject *key, PyObject *const *k, Py_ssize_t n, int used) {
+    Fast *sel = fn->fast->next, *sli = fn->fast->also, *uns = sel->next;
+    if (!sel->node_type || !sli->node_type || !uns || !uns->node_type) return slow(self, key);
+    Tensor *t = (Tensor *)Py_NewRef(self); int dim = 0, nd0 = t->ndim;
+    for (Py_ssize_t j = 0; j < n; j++) {
+        int64_t sz[FL_MAXDIM], st[FL_MAXDIM], off = t->offset, i, b, e, s, b0, e0; int nd = t->ndim; Fast *f; PyObject *rest;
+        memcpy(sz, t->sizes, nd * sizeof *sz); memcpy(st, t->strides, nd * sizeof *st);
+        if (k[j] == Py_Ellipsis) { dim += nd0 - used; goto next; }
+        if (k[j] == Py_None) {
+            for (int m = nd; m > dim; m--) { sz[m] = sz[m - 1]; st[m] = st[m - 1]; }
+            st[dim] = dim < nd ? t->sizes[dim] * t->strides[dim] : 1; sz[dim] = 1;
+            f = uns; nd++; rest = Py_BuildValue("(i)", dim++);
+        } else if (PyLong_CheckExact(k[j])) {
+            if (!one_int(k[j], &i) || i < -sz[dim] || i >= sz[dim]) break;
+            off += (i < 0 ? i + sz[dim] : i) * st[dim];
+            for (int m = dim; m + 1 < nd; m++) { sz[m] = sz[m + 1]; st[m] = st[m + 1]; }
+            f = sel; nd--; rest = Py_BuildValue("(iL)", dim, (long long)i);
+        } else if (PySlice_Check(k[j])) {
+            if (!slice_of(k[j], sz[dim], &b, &e, &s, &b0, &e0)) break;
+            if (n > 1 && !b && e >= sz[dim] && s == 1) { dim++; goto next; }
+            off += b0 * st[dim]; sz[dim] = (e0 - b0 + s - 1) / s; st[dim] *= s;
+            f = sli; rest = Py_BuildValue("(iLLL)", dim++, (long long)b, (long long)e, (long long)s);
+        } else break;
+        Tensor *v; v = rest ? (Tensor *)fl_view_of(f, t, nd, sz, st, off, rest) : NULL;
+        Py_XDECREF(rest);
+        Py_SETREF(t, v);
+        if (!t) return NULL;
+    next:
+        if (j + 1 == n && (PyObject *)t != self) return (PyObject *)t;
+    }
+    Py_DECREF(t);
+    return slow(self, key);
+}
 PyObject *fl_getitem(PyObject *self, PyObject *key) {
     Tensor *t = (Tensor *)self;
     Function *fn = fl_slot_fn[FL_SLOT_GETITEM];
     if (!fn || !fn->fast || !fn->fast->next || !PLAIN(t)) return slow(self, key);
-    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], i, b, e, s;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], i, b, e, s, b0, e0;
     int nd = t->ndim, rec = fl_recording() ? fl_requires_grad(t) : 0;
     if (rec < 0) return NULL;
     if (PyLong_CheckExact(key)) {
         if (!nd || !one_int(key, &i)) return slow(self, key);
-        if (i < 0) i += t->sizes[0];
-        if (i < 0 || i >= t->sizes[0]) {
+        int64_t at = i < 0 ? i + t->sizes[0] : i;
+        if (at < 0 || at >= t->sizes[0]) {
             PyErr_Format(PyExc_IndexError, "index %S is out of bounds for dimension 0 with size %lld", key, (long long)t->sizes[0]);
             return NULL;
         }
         Fast *sel = fn->fast->next;
         if (rec && !sel->node_type) return slow(self, key);
         PyObject *rest = rec ? Py_BuildValue("(iL)", 0, (long long)i) : NULL;
-        PyObject *r = fl_view_of(sel, t, nd - 1, t->sizes + 1, t->strides + 1, t->offset + i * t->strides[0], rest);
+        if (rec && !rest) return NULL;
+        PyObject *r = fl_view_of(sel, t, nd - 1, t->sizes + 1, t->strides + 1, t->offset + at * t->strides[0], rest);
         Py_XDECREF(rest);
         return r;
     }
@@ -200,11 +243,10 @@ PyObject *fl_getitem(PyObject *self, PyObject *key) {
     if (PyTuple_CheckExact(key)) { k = &PyTuple_GET_ITEM(key, 0); n = PyTuple_GET_SIZE(key); }
     else if (PySlice_Check(key) || key == Py_None || key == Py_Ellipsis) { k = &key; n = 1; }
     else return slow(self, key);
-    if (rec && !(n == 1 && PySlice_Check(k[0]) && fn->fast->also->node_type)) return slow(self, key);
     int used = 0, dots = 0, out = 0, d = 0; int64_t off = t->offset;
     for (Py_ssize_t j = 0; j < n; j++) { if (k[j] == Py_Ellipsis) dots++; else if (k[j] != Py_None) used++; }
     if (used > nd || dots > 1 || n > 16 || n + nd > FL_MAXDIM || !n) return slow(self, key);
-    PyObject *rest = NULL;
+    if (rec) return getitem_recorded(fn, self, key, k, n, used);
     for (Py_ssize_t j = 0; j < n; j++) {
         if (k[j] == Py_None) { sz[out] = 1; st[out] = d < nd ? t->sizes[d] * t->strides[d] : 1; out++; }
         else if (k[j] == Py_Ellipsis) for (int m = nd - used; m--; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
@@ -214,25 +256,12 @@ PyObject *fl_getitem(PyObject *self, PyObject *key) {
             if (i < 0 || i >= t->sizes[d]) return slow(self, key);
             off += i * t->strides[d++];
         } else if (PySlice_Check(k[j])) {
-            PySliceObject *sl = (PySliceObject *)k[j];
-            int64_t len = t->sizes[d];
-            if (!bound(sl->step, 1, &s) || s < 1 || !bound(sl->start, 0, &b) || !bound(sl->stop, INT64_MAX, &e)) return slow(self, key);
-            int64_t b0 = b < 0 ? b + len : b, e0 = e < 0 ? e + len : e;
-            if (b0 < 0) b0 = 0;
-            if (b0 > len) b0 = len;
-            if (e0 > len) e0 = len;
-            if (e0 < b0) e0 = b0;
-            if (rec) {
-                if (!b0 && e0 == len && s == 1) return slow(self, key);
-                rest = Py_BuildValue("(iLLL)", 0, (long long)b, (long long)e, (long long)s);
-            }
+            if (!slice_of(k[j], t->sizes[d], &b, &e, &s, &b0, &e0)) return slow(self, key);
             sz[out] = (e0 - b0 + s - 1) / s; st[out++] = t->strides[d] * s; off += b0 * t->strides[d++];
         } else return slow(self, key);
     }
     for (; d < nd; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
-    PyObject *r = fl_view_of(fn->fast->also, t, out, sz, st, off, rest);
-    Py_XDECREF(rest);
-    return r;
+    return fl_view_of(fn->fast->also, t, out, sz, st, off, NULL);
 }
 
 static PyObject *f_view_strides(PyObject *m, PyObject *args) {   /* view_strides(tensor, size) -> strides or None */
