@@ -20,8 +20,7 @@ torch.fx.Node object,
 instead create a new copy of it and assign the copy to the node:
 
     new_args = ...  # copy and mutate args
-    node.args = new_args
-"""
+    node.args = new_args"""
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:

@@ -28,10 +28,9 @@ LEGAL_OPS = frozenset(
 )
 
 #: Functions that dead code elimination must keep although nobody uses their result.
-side_effectful: set[Callable[..., Any]] = {setattr}
+side_effectful: set[Callable[..., Any]] = set()
 
-# Functions of Python that change their first argument are recorded as such, but (as in torch) a
-# graph whose result does not depend on them loses them; the in-place Python operators rebind.
+# Distance between the order numbers of neighbours: room for insertions before renumbering.
 _ORDER_STEP = 1 << 20
 
 

@@ -569,7 +569,7 @@ def tabular(graph: Graph) -> str:
     """The graph as a table: opcode, name, target, args, kwargs."""
     rows = [["opcode", "name", "target", "args", "kwargs"]]
     rows += [[n.op, n.name, str(n.target), str(n.args), str(n.kwargs)] for n in graph.nodes]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(5)]
     rows.insert(1, ["-" * width for width in widths])
     lines = ["  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
     return "\n".join(lines)

@@ -54,10 +54,9 @@ class StackLine(NamedTuple):
 
 
 def colored(text: str, *styles: str) -> str:
-    """`text` between ANSI codes, the first style outermost."""
-    for style in reversed(styles):
-        text = f"\033[{ANSI[style]}m{text}\033[0m"
-    return text
+    """`text` in ANSI styles."""
+    codes = "".join(f"\033[{ANSI[style]}m" for style in styles)
+    return f"{codes}{text}\033[0m"
 
 
 def dtype_abbreviation(dtype: Any) -> str:

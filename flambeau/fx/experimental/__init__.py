@@ -1,0 +1,1 @@
+"""Parts of fx whose interfaces may change."""

@@ -1,0 +1,1 @@
+"""Passes as functions from a module to a result, and their managers."""
