@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src.autograd import api as autograd_api
 from flambeau._src.autograd import derived, engine, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm  # noqa: F401
-from flambeau._src.core import interchange, printing, return_types, storage  # noqa: F401
+from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
 from flambeau._src.ops import creation, indexing, shapes
 
@@ -38,7 +38,11 @@ def tensor_methods() -> dict[str, Any]:
 
 def functions() -> dict[str, Any]:
     """Top-level functions that are Python on every path."""
-    return {**creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+    return {
+        "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
+        "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
+        "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
+        **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
 
 
 def operator_methods() -> dict[str, Any]:

@@ -20,6 +20,10 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
     if op.variant == "out" or (op.variant == "functional" and op.schema.mutates and op.decl.vjp is None):
         if any(needs) and op.variant == "out" and _refuse_out(op, args):
             pass
+        if any(needs) and op.variant == "functional":
+            for i in op.schema.mutates:
+                if isinstance(args[i], Tensor):
+                    check_inplace(args[i])
         return below(state.RECORD, op, args)
     if op.variant == "inplace":
         return _record_inplace(op, args, tensors, needs)

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flambeau._src.ops import activation, compare, copying, elementary, matmul, norm, pointwise, reduce, shapes, strided, views  # noqa: F401
+from flambeau._src.ops import (  # noqa: F401
+    activation,
+    compare,
+    copying,
+    creation,
+    elementary,
+    indexing,
+    matmul,
+    norm,
+    pointwise,
+    random,
+    reduce,
+    shapes,
+    strided,
+    views,
+)
 from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
 
 

@@ -1,0 +1,518 @@
+"""Random numbers: the streams are core/generator.py's, bit for bit torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import generator as streams
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.copying import copy_into
+from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
+from flambeau._src.ops.op import Declaration
+
+
+def pick(generator: Any) -> Any:
+    """The generator given, or the process's own."""
+    if generator is None:
+        return streams.default_generator
+    if not isinstance(generator, _native.Generator):
+        raise TypeError(f"expected a torch.Generator, but got {type(generator).__name__}")
+    return generator
+
+
+def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
+    """Fill t in memory order; strided tensors are drawn apart and copied."""
+    if t.untyped_storage().is_fake or not t.numel():
+        return
+    source = getattr(pick(generator), draw)
+    if t._contiguous():
+        source(t.data_ptr(), t.numel(), t.dtype.code, *args)
+        return
+    order = sorted(range(t.dim()), key=lambda i: -t.stride()[i])
+    fresh = _native.empty([t.shape[i] for i in order], t.dtype, t.device)
+    source(fresh.data_ptr(), fresh.numel(), t.dtype.code, *args, *((1,) if draw == "normal" else ()))
+    view = _native.alias(Tensor, t, fresh.shape, [t.stride()[i] for i in order], t.storage_offset())
+    copy_into(view, fresh)
+
+
+class Draw(Declaration):
+    """Overwrites self with random numbers."""
+
+    kind = "random"
+    random = True
+    public = "method"
+    differentiable = False
+
+
+def check_floating(name: str, t: Tensor) -> None:
+    if not (t.dtype.is_floating_point or t.dtype.is_complex):
+        raise NotImplementedError(f"\"{name}\" not implemented for '{dt.scalar_name(t.dtype)}'")
+
+
+class Uniform(Draw):
+    """Uniform in [from, to)."""
+
+    schema = "uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, low: float, high: float, generator: Any) -> Tensor:
+        check_floating("check_uniform_bounds", t)
+        if low > high:
+            raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+        fill(t, "uniform", low, high, generator=generator)
+        return t
+
+
+class Normal(Draw):
+    """Normal with the given mean and standard deviation."""
+
+    schema = "normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, mean: float, std: float, generator: Any) -> Tensor:
+        if std < 0:
+            raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+        check_floating("normal_kernel_cpu", t)
+        if t.dtype.is_complex:
+            real = dt.REAL_OF[t.dtype]
+            pair = _native.empty((*t.shape, 2), real, t.device)
+            fill(pair, "normal", 0.0, std / 2**0.5, generator=generator)
+            whole = _native.wrap(Tensor, pair.untyped_storage(), t.dtype, t.shape, [s // 2 for s in pair.stride()[:-1]], 0)
+            copy_into(t, whole if mean == 0 else whole + mean)
+            return t
+        fill(t, "normal", mean, std, generator=generator)
+        return t
+
+
+class Random(Draw):
+    """Every integer that the dtype holds (floats: up to 2^mantissa)."""
+
+    schema = "random_(Tensor(a!) self, *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, generator: Any) -> Tensor:
+        fill(t, "random", generator=generator)
+        return t
+
+
+class RandomFrom(Draw):
+    """Integers in [from, to)."""
+
+    schema = "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, low: int, high: Any, generator: Any) -> Tensor:
+        fill(t, "random_range", *streams.integer_range(t.dtype, low, high), generator=generator)
+        return t
+
+
+class RandomTo(Draw):
+    """Integers in [0, to)."""
+
+    schema = "random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, high: int, generator: Any) -> Tensor:
+        return RandomFrom.run(t, 0, high, generator)
+
+
+class BernoulliFloat(Draw):
+    """1 with probability p, else 0."""
+
+    schema = "bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, p: float, generator: Any) -> Tensor:
+        if not 0 <= p <= 1:
+            raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+        fill(t, "bernoulli", p, generator=generator)
+        return t
+
+
+class BernoulliTensor(Draw):
+    """1 with the probability that stands in p at the same place."""
+
+    schema = "bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)"
+
+    def run(t: Tensor, p: Tensor, generator: Any) -> Tensor:
+        wide = _native.empty(t.shape, p.dtype if p.dtype in (dt.float32, dt.float64) else dt.float32, t.device)
+        copy_into(wide, p)
+        if not wide.numel():
+            return t
+        if bool(((wide < 0) | (wide > 1)).any()):
+            raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)")
+        fresh = t if t._contiguous() else _native.empty(t.shape, t.dtype, t.device)
+        pick(generator).bernoulli_each(fresh.data_ptr(), fresh.numel(), t.dtype.code, wide.data_ptr(), wide.dtype.code)
+        if fresh is not t:
+            copy_into(t, fresh)
+        return t
+
+
+class Bernoulli(Opaque):
+    """Draws 1 with the probabilities in self."""
+
+    schema = "bernoulli(Tensor self, *, Generator? generator=None) -> Tensor"
+    random = True
+    out = "out"
+
+    def meta(p: Tensor, generator: Any) -> TensorSpec:
+        return TensorSpec(p.shape, p.dtype, p.device, _native.geometry_of([p])[1])
+
+    def kernel(out: Tensor, p: Tensor, generator: Any) -> None:
+        BernoulliTensor.run(out, p, generator)
+
+    def vjp(b: Any, g: Any, p: Tensor, generator: Any) -> Any:
+        return aten.zeros_like(g)
+
+
+class BernoulliP(Opaque):
+    """Draws in self's shape, 1 with probability p."""
+
+    schema = "bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor"
+    random = True
+    differentiable = False
+
+    def meta(t: Tensor, p: float, generator: Any) -> TensorSpec:
+        return TensorSpec(t.shape, t.dtype, t.device)
+
+    def kernel(out: Tensor, t: Tensor, p: float, generator: Any) -> None:
+        BernoulliFloat.run(out, p, generator)
+
+
+def _draw(name: str, args: str, method: str, check: Any = None) -> None:
+    def run(t: Tensor, *rest: Any) -> Tensor:
+        *params, generator = rest
+        if check:
+            check(t, *params)
+        fill(t, method, *params, generator=generator)
+        return t
+
+    type(name.capitalize(), (Draw,), {
+        "__doc__": f"Overwrites self with draws of the {method} distribution.", "__module__": __name__, "run": run,
+        "schema": f"{name}(Tensor(a!) self, {args}, *, Generator? generator=None) -> Tensor(a!)",
+    })  # fmt: skip
+
+
+def _positive(name: str, what: str) -> Any:
+    def check(t: Tensor, *params: float) -> None:
+        v = params[-1]
+        if what == "p":
+            if not 0 < v < 1:
+                raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={v:g}")
+        elif not v > 0:
+            op = ">" if what != "lambda" else ">"
+            raise RuntimeError(f"{name}_ expects {what} {op} 0.0, but found {what}={v:g}")
+
+    return check
+
+
+_draw("exponential_", "float lambd=1.", "exponential", _positive("exponential", "lambda"))
+_draw("geometric_", "float p", "geometric", _positive("geometric", "p"))
+_draw("cauchy_", "float median=0., float sigma=1.", "cauchy", _positive("cauchy", "sigma"))
+_draw("log_normal_", "float mean=1., float std=2.", "log_normal", _positive("log_normal", "std"))
+
+
+# ---- factories ----
+
+
+def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any = None) -> None:
+    """A random factory with and without a generator; body(out, generator, *lead)."""
+    n = lead.count(",") + 1 if lead else 0
+    sizes = lead.split(",")
+
+    def meta(*args: Any) -> TensorSpec:
+        heads, tail = args[:n], args[n:]
+        options = tail[-4:]
+        size = (heads[0],) if kind == "length" else next(a for a, s in zip(heads, sizes, strict=True) if "size" in s)
+        return spec(size, options[0] or default, *options[1:3])
+
+    def kernel(out: Tensor, *args: Any) -> None:
+        generator = args[n] if len(args) == n + 5 else None
+        body(out, generator, *args[:n])
+
+    options = OPTIONS if default is None else OPTIONS.replace("dtype=None", "dtype=long", 1).replace("ScalarType? dtype=long", "ScalarType? dtype=None")
+    head, _, overload = name.partition(".")
+    for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
+        o = "_".join(x for x in (overload, suffix) if x)
+        type(f"{head.capitalize()}{o}", (Factory,), {
+            "__doc__": f"{head}: random numbers.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel,
+            "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
+            "out": f"{o}_out" if o else "out",
+        })  # fmt: skip
+
+
+_factory("rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g))
+_factory("randn", "int[] size", lambda out, g, size: Normal.run(out, 0.0, 1.0, g))
+_factory("randint", "int high, int[] size", lambda out, g, high, size: RandomFrom.run(out, 0, high, g), default=dt.int64)
+_factory("randint.low", "int low, int high, int[] size", lambda out, g, low, high, size: RandomFrom.run(out, low, high, g), default=dt.int64)
+
+
+def _permute(out: Tensor, g: Any, n: int) -> None:
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got{n}")
+    if out.dtype in (dt.bool_, dt.uint32, dt.uint64):
+        raise NotImplementedError(f"\"randperm\" not implemented for '{dt.scalar_name(out.dtype)}'")
+    fresh = out if out._contiguous() else _native.empty(out.shape, out.dtype, out.device)
+    pick(g).permutation(fresh.data_ptr(), n, out.dtype.code)
+    if fresh is not out:
+        copy_into(out, fresh)
+
+
+_factory("randperm", "int n", _permute, kind="length", default=dt.int64)
+
+
+def _like(name: str, lead: str, body: Any) -> None:
+    n = lead.count(",") + 1 if lead else 0
+
+    def meta(t: Tensor, *args: Any) -> TensorSpec:
+        options = args[-5:]
+        return like_spec(t, options[0], options[1], options[2], options[4])
+
+    def kernel(out: Tensor, t: Tensor, *args: Any) -> None:
+        body(out, args[n] if len(args) == n + 6 else None, *args[:n])
+
+    head, _, overload = name.partition(".")
+    for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
+        o = "_".join(x for x in (overload.replace("_dtype", "") if suffix else overload, suffix, "dtype" if suffix and overload.endswith("_dtype") else "") if x)
+        type(f"{head}{o}", (Like,), {
+            "__doc__": f"{head}: random numbers in self's shape.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel,
+            "geometry_only": True, "schema": f"{head}{'.' + o if o else ''}(Tensor self{', ' + lead if lead else ''}, *, {gen}{LIKE}) -> Tensor",
+        })  # fmt: skip
+
+
+_like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g))
+_like("randn_like", "", lambda out, g: Normal.run(out, 0.0, 1.0, g))
+_like("randint_like", "int high", lambda out, g, high: RandomFrom.run(out, 0, high, g))
+_like("randint_like.low_dtype", "int low, int high", lambda out, g, low, high: RandomFrom.run(out, low, high, g))
+
+
+class NormalTensors(Opaque):
+    """Normal with a mean and a standard deviation for every element."""
+
+    schema = "normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor"
+    public = "function"
+    random = True
+    out = "Tensor_Tensor_out"
+
+    def meta(mean: Tensor, std: Tensor, generator: Any) -> TensorSpec:
+        shape, stride = _native.geometry_of([mean, std])
+        return TensorSpec(shape, mean.dtype, mean.device, stride)
+
+    def kernel(out: Tensor, mean: Tensor, std: Tensor, generator: Any) -> None:
+        _scaled(out, mean, std, generator)
+
+    def vjp(b: Any, g: Any, mean: Tensor, std: Tensor, generator: Any) -> Any:
+        return aten.zeros_like(mean) if b.needs[0] else None, aten.zeros_like(std) if b.needs[1] else None
+
+
+def _scaled(out: Tensor, mean: Any, std: Any, generator: Any) -> None:
+    if isinstance(std, Tensor):
+        if std.numel() and bool((std < 0).any()):
+            raise RuntimeError("normal expects all elements of std >= 0.0")
+    elif std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
+    Normal.run(out, 0.0, 1.0, generator)
+    copy_into(out, cast(out * std + mean, out.dtype))
+
+
+class NormalTensorFloat(NormalTensors):
+    """Normal with a mean for every element."""
+
+    schema = "normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor"
+    out = "Tensor_float_out"
+
+    def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
+        return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
+
+    def vjp(b: Any, g: Any, mean: Tensor, std: float, generator: Any) -> Any:
+        return aten.zeros_like(mean)
+
+
+class NormalFloatTensor(NormalTensors):
+    """Normal with a standard deviation for every element."""
+
+    schema = "normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor"
+    out = "float_Tensor_out"
+
+    def meta(mean: float, std: Tensor, generator: Any) -> TensorSpec:
+        return TensorSpec(std.shape, std.dtype, std.device, _native.geometry_of([std])[1])
+
+    def vjp(b: Any, g: Any, mean: float, std: Tensor, generator: Any) -> Any:
+        return aten.zeros_like(std)
+
+
+class NormalSize(Factory):
+    """Normal numbers in a shape."""
+
+    schema = f"normal.float_float(float mean, float std, int[] size, *, Generator? generator=None, {OPTIONS}) -> Tensor"
+    random = True
+    out = "float_float_out"
+
+    def meta(mean: float, std: float, size: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any) -> TensorSpec:
+        return spec(size, dtype, layout, device)
+
+    def kernel(out: Tensor, mean: float, std: float, size: Any, generator: Any, *rest: Any) -> None:
+        Normal.run(out, mean, std, generator)
+
+
+class Multinomial(Opaque):
+    """Indices drawn by the weights in self's rows."""
+
+    schema = "multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor"
+    random = True
+    differentiable = False
+    out = "out"
+
+    def meta(p: Tensor, n: int, replacement: bool, generator: Any) -> TensorSpec:
+        if p.dim() not in (1, 2):
+            raise RuntimeError("prob_dist must be 1 or 2 dim")
+        if not p.dtype.is_floating_point:
+            raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dt.scalar_name(p.dtype)}")
+        if n <= 0:
+            raise RuntimeError("cannot sample n_sample <= 0 samples")
+        if not replacement and n > p.shape[-1]:
+            raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+        return TensorSpec((*p.shape[:-1], n), dt.int64, p.device)
+
+    def kernel(out: Tensor, p: Tensor, n: int, replacement: bool, generator: Any) -> None:
+        if not replacement or n == 1:
+            if bool((~aten.isfinite(p) | (p < 0)).any()):
+                raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+            if bool((aten.sum(p, -1) == 0).any()):
+                raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0)")
+            q = _native.empty(p.shape, p.dtype, p.device)
+            fill(q, "exponential", 1.0, generator=generator)
+            q = p / q
+            copy_into(out, aten.argmax(q, -1, True) if n == 1 else aten.topk(q, n)[1])
+            return
+        wide = p if p.dtype in (dt.float32, dt.float64) and p._contiguous() else cast(p, dt.float32).contiguous()
+        rows = p.shape[0] if p.dim() == 2 else 1
+        bad = pick(generator).choices(out.data_ptr(), rows, wide.data_ptr(), wide.dtype.code, p.shape[-1], n)
+        if bad:
+            raise RuntimeError(
+                ("invalid multinomial distribution (encountering probability entry < 0)",
+                 "invalid multinomial distribution (encountering probability entry = infinity or NaN)",
+                 "invalid multinomial distribution (sum of probabilities <= 0)")[bad - 1]
+            )  # fmt: skip
+
+
+# ---- dropout ----
+
+
+def check_p(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"dropout probability has to be between 0 and 1, but got {p:g}")
+
+
+class NativeDropout(Opaque):
+    """Dropout with its mask."""
+
+    schema = "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)"
+    public = "function"
+    random = True
+    differentiable = (0,)
+
+    def run(x: Tensor, p: float, train: Any) -> Any:
+        if not x.numel():
+            return x, _native.empty(x.shape, x.dtype, x.device)
+        if train is False:
+            mask = aten.ones_like(x, dtype=dt.bool_)
+            return aten.clone(x), mask
+        check_p(p)
+        if p == 1:
+            mask = aten.zeros_like(x, dtype=dt.bool_)
+            return x * mask, mask
+        mask = aten.empty_like(x, dtype=dt.bool_)
+        fill(mask, "bernoulli", 1 - p)
+        return x * mask * (1.0 / (1 - p)), mask
+
+    def meta(x: Tensor, p: float, train: Any) -> Any:
+        return TensorSpec(x.shape, x.dtype, x.device), TensorSpec(x.shape, dt.bool_, x.device)
+
+    def vjp(b: Any, g: Any, x: Tensor, p: float, train: Any) -> Any:
+        scale = 1.0 if train is False else 0.0 if p == 1 else 1.0 / (1 - p)
+        return g[0] * (b.outs[1] * scale)
+
+
+class Dropout(Composite):
+    """Zeros with probability p while training, the rest scaled to keep the mean (Srivastava et al. 2014)."""
+
+    schema = "dropout(Tensor input, float p, bool train) -> Tensor"
+    public = "function"
+    inplace = True
+
+    def decompose(x: Tensor, p: float, train: bool) -> Tensor:
+        check_p(p)
+        if p == 0 or not train or not x.numel():
+            return x
+        if p == 1:
+            return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
+        noise = aten.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+        return x * noise
+
+    def decompose_inplace(x: Tensor, p: float, train: bool) -> Tensor:
+        check_p(p)
+        if p == 0 or not train or not x.numel():
+            return x
+        if p == 1:
+            return x.mul_(aten.zeros((), dtype=x.dtype, device=x.device))
+        return x.mul_(aten.empty_like(x).bernoulli_(1 - p).div_(1 - p))
+
+
+def feature_noise(x: Tensor) -> Tensor:
+    if x.dim() < 2:
+        raise RuntimeError("Feature dropout requires at least 2 dimensions in the input")
+    return aten.empty([*x.shape[:2], *[1] * (x.dim() - 2)], dtype=x.dtype, device=x.device)
+
+
+class FeatureDropout(Composite):
+    """Dropout of whole channels."""
+
+    schema = "feature_dropout(Tensor input, float p, bool train) -> Tensor"
+    public = "function"
+    inplace = True
+
+    def decompose(x: Tensor, p: float, train: bool) -> Tensor:
+        check_p(p)
+        if p == 0 or not train or not x.numel():
+            return x
+        if p == 1:
+            return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
+        return x * feature_noise(x).bernoulli_(1 - p).div_(1 - p)
+
+
+def _alpha(x: Tensor, p: float, noise: Tensor) -> Tensor:
+    alpha = 1.7580993408473766
+    a = 1.0 / ((alpha * alpha * p + 1) * (1 - p)) ** 0.5
+    b = noise.add(-1).mul_(alpha * a).add_(alpha * a * p)
+    return x * noise.mul_(a) + b
+
+
+class AlphaDropout(Composite):
+    """Dropout that keeps mean and variance of selu networks (Klambauer et al. 2017)."""
+
+    schema = "alpha_dropout(Tensor input, float p, bool train) -> Tensor"
+    public = "function"
+    inplace = True
+
+    def decompose(x: Tensor, p: float, train: bool) -> Tensor:
+        check_p(p)
+        if p == 0 or not train or not x.numel():
+            return x
+        if p == 1:
+            return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
+        return _alpha(x, p, aten.empty_like(x).bernoulli_(1 - p))
+
+
+class FeatureAlphaDropout(Composite):
+    """Alpha dropout of whole channels."""
+
+    schema = "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor"
+    public = "function"
+    inplace = True
+
+    def decompose(x: Tensor, p: float, train: bool) -> Tensor:
+        check_p(p)
+        if p == 0 or not train or not x.numel():
+            return x
+        if p == 1:
+            return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
+        return _alpha(x, p, feature_noise(x).bernoulli_(1 - p))
