@@ -64,6 +64,7 @@ class Bar:
         self.values: dict[str, Any] = {}
         self._started = self._shown = time.perf_counter()
         self._closed = False
+        self._drawn = -1
 
     def update(self, steps: int = 1, **values: Any) -> None:
         """Say that `steps` more are done, and what values stand beside the bar now.
@@ -89,7 +90,8 @@ class Bar:
         if self._closed:
             return
         self._closed = True
-        self._draw(time.perf_counter())
+        if self.live or self._drawn != self.done:
+            self._draw(time.perf_counter())
         if self.live:
             self.file.write("\n")
             self.file.flush()
@@ -124,6 +126,7 @@ class Bar:
         return "  ".join(parts)
 
     def _draw(self, now: float) -> None:
+        self._drawn = self.done
         line = self.text(now)
         label = f"{self.label} " if self.label else ""
         if not self.live:
