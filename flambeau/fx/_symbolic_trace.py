@@ -21,7 +21,7 @@ from flambeau._src.ir.node import Argument, Node, map_aggregate
 from flambeau._src.ir.printer import PyTreeCodeGen, PyTreeInfo
 from flambeau._src.util import pytree
 from flambeau.fx._patching import Patcher, lookup
-from flambeau.fx.graph_module import GraphModule
+from flambeau.fx.graph_module import _TRACING, GraphModule
 from flambeau.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
 from flambeau.nn import Module, Parameter
 
@@ -553,3 +553,6 @@ def symbolic_trace(
 def _assert_is_none(value: object, msg: str) -> None:
     if value is not None:
         raise AssertionError(msg)
+
+
+_TRACING.update(tracer=Tracer, open=PH)

@@ -23,6 +23,9 @@ __all__ = ["GraphModule", "reduce_graph_module", "reduce_package_graph_module"]
 _USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
 _REMINDER = "# To see more debug info, please use `graph_module.print_readable()`"
 _counter = itertools.count()
+# Rebuilding a pickled module traces its code; the tracer makes graph modules, and so stands above
+# this module. It enters itself here: "tracer" and "open", the mark of an input that stays open.
+_TRACING: dict[str, Any] = {}
 
 
 # ---- running generated text ----------------------------------------------------------------------
@@ -191,10 +194,8 @@ def _import_here(import_block: str) -> str:
 def _deserialize_graph_module(
     forward: Callable[..., Any], body: dict[str, Any], graph_module_cls: type | None = None
 ) -> Module:
-    from flambeau.fx import _symbolic_trace  # circular: tracing makes graph modules
-
     _CodeOnlyModule.forward = forward  # type: ignore[method-assign]
-    tracer_cls = body.get("_tracer_cls") or _symbolic_trace.Tracer
+    tracer_cls = body.get("_tracer_cls") or _TRACING["tracer"]
     name = body.get("_graphmodule_cls_name", "GraphModule")
 
     class KeepModules(tracer_cls):  # type: ignore[misc, valid-type]
@@ -553,14 +554,12 @@ def _callable(f: Any) -> Any:
 
 def _open_arguments(codegen: PyTreeCodeGen) -> dict[str, Any]:
     """The nested arguments of a graph, every leaf open, as `concrete_args` of a trace."""
-    from flambeau.fx import _symbolic_trace  # circular: tracing makes graph modules
-
     info = codegen.pytree_info
     names = info.orig_args
     children = info.in_spec.children()
     names = names[len(names) - len(children) :]
     return {
-        name: spec.unflatten([_symbolic_trace.PH] * spec.num_leaves)
+        name: spec.unflatten([_TRACING["open"]] * spec.num_leaves)
         for name, spec in zip(names, children, strict=True)
         if name != "self" and not spec.is_leaf()
     }

@@ -178,7 +178,9 @@ def _refused(module: str, rank: int, target: str) -> str | None:
         return "a folder without a rank"
     if target_rank == ranks.ROOT:
         # The root stands for "the public API" to the public libraries.
-        return "the engine may not use the public API" if rank < ranks.PUBLIC else None
+        if rank < ranks.PUBLIC:
+            return "the engine may not use the public API"
+        return None if target == "flambeau" else "a part of the composition root"
     if rank == ranks.PUBLIC:
         if target_rank == ranks.PUBLIC:
             return None  # the public API; cycles are looked for apart
@@ -246,33 +248,43 @@ def _circles(edges: dict[str, list[str]]) -> list[list[str]]:
 
 
 def check_local_imports(modules: dict[str, Source]) -> list[str]:
-    """Imports inside functions without a comment that says why."""
+    """Imports inside functions without a comment that says why (one comment serves a block)."""
     complaints = []
     for source in modules.values():
+        local = {i.line for i in source.imports if i.local and not i.dynamic}
+        if not local:
+            continue
         comments = _comments(source.text)
-        for line in sorted({i.line for i in source.imports if i.local and not i.dynamic}):
-            statement = _statement_at(source.tree, line)
-            own = [
-                comments.get(row, "")
-                for row in range(statement.lineno, (statement.end_lineno or line) + 1)
-            ]
+        for block in _import_blocks(source.tree):
+            last = block[-1].end_lineno or block[-1].lineno
+            own = [comments.get(row, "") for row in range(block[0].lineno, last + 1)]
             reason = NOT_A_REASON.sub("", " ".join(own)).strip("# ")
-            if len(reason) < 4:
-                complaints.append(f"{source.module}:{line}: local import without a reason comment")
+            if block[0].lineno in local and len(reason) < 4:
+                complaints.append(
+                    f"{source.module}:{block[0].lineno}: local import without a reason comment"
+                )
     return complaints
+
+
+def _import_blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    """Runs of import statements that follow each other directly."""
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block: list[ast.stmt] = []
+            statements = getattr(node, name, None)
+            for statement in statements if isinstance(statements, list) else []:
+                if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                    block.append(statement)
+                elif block:
+                    yield block
+                    block = []
+            if block:
+                yield block
 
 
 def _comments(text: str) -> dict[int, str]:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return {t.start[0]: t.string for t in tokens if t.type == tokenize.COMMENT}
-
-
-def _statement_at(tree: ast.Module, line: int) -> ast.stmt:
-    return next(
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno == line
-    )
 
 
 def check_globals(modules: dict[str, Source]) -> list[str]:

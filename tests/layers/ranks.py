@@ -45,8 +45,8 @@ FACADES: frozenset[str] = frozenset(
 PUBLIC_CEILING = 6
 ENGINE_CEILING: dict[str, int] = {"flambeau.distributed": 7}
 
-#: Who may import the composition root's parts: the root itself and the command line.
-ROOTS: frozenset[str] = frozenset({"flambeau", "flambeau.__main__"})
+#: The composition root, in its parts, and the command line: they may import everything.
+ROOTS: frozenset[str] = frozenset({"flambeau", "flambeau.__main__", "flambeau._src.public"})
 
 FILE_LINES = 1000
 FUNCTION_LINES = 100

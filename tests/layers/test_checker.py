@@ -121,6 +121,14 @@ def test_local_import_without_reason(tmp_path, statement):
     ]
 
 
+def test_one_reason_serves_a_block_of_local_imports(tmp_path):
+    text = "def f():\n    import a  # lazy: heavy\n    import b\n    x = 1\n    import c\n"
+    modules = plant(tmp_path, {"flambeau/_src/core/a.py": text})
+    assert checker.check_local_imports(modules) == [
+        "flambeau._src.core.a:5: local import without a reason comment"
+    ]
+
+
 @pytest.mark.parametrize(
     ("check", "text", "complaint"),
     [
