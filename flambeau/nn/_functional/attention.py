@@ -136,6 +136,15 @@ def _canonical_mask(
     return torch.zeros_like(mask, dtype=target_type).masked_fill_(mask, float("-inf"))
 
 
+def _check_key_padding_mask(key_padding_mask: Tensor, src_len: int, bsz: int) -> None:
+    for dim, size in enumerate((bsz, src_len)):
+        if key_padding_mask.size(dim) != size:
+            raise AssertionError(
+                f"Expected key_padded_mask.shape[{dim}] to be {size}, "
+                f"but got {key_padding_mask.size(dim)}"
+            )
+
+
 class _Masks(NamedTuple):
     attn: Tensor | None
     padding: Tensor | None
@@ -151,10 +160,7 @@ class _Masks(NamedTuple):
         padding = self.padding
         if padding is None:
             return self.attn
-        if padding.shape != (bsz, src_len):
-            raise AssertionError(
-                f"expecting key_padding_mask shape of {(bsz, src_len)}, but got {padding.shape}"
-            )
+        _check_key_padding_mask(padding, src_len, bsz)
         padding = padding.view(bsz, 1, 1, src_len).expand(-1, num_heads, -1, -1)
         padding = padding.reshape(bsz * num_heads, 1, src_len)
         return padding if self.attn is None else self.attn + padding
@@ -306,7 +312,11 @@ def multi_head_attention_forward(
         key_padding_mask, "key_padding_mask", _none_or_dtype(attn_mask), "attn_mask", query.dtype
     )
     if is_causal and attn_mask is None:
-        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")
+        raise RuntimeError(
+            "Need attn_mask if specifying the is_causal hint. "
+            "You may use the Transformer module method "
+            "`generate_square_subsequent_mask` to create this mask."
+        )
     if is_causal and key_padding_mask is None and not need_weights:
         attn_mask = None  # the fused attention makes the causal mask itself
     else:

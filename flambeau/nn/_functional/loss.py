@@ -303,7 +303,10 @@ def huber_loss(
     left, right = torch.broadcast_tensors(input, target)
     if weight is None:
         return _nn.huber_loss(left, right, _reduction.get_enum(reduction), delta)
-    return _weighted(_nn.huber_loss(left, right, 0, delta), input, weight, reduction)
+    loss = _nn.huber_loss(left, right, 0, delta)
+    if reduction == "mean":  # of this loss alone the mean is over all elements
+        return _weighted(loss, input, weight, "none").mean()
+    return _weighted(loss, input, weight, reduction)
 
 
 @overridable("input", "target", "weight")

@@ -148,11 +148,13 @@ def _fractional(n: int, op: Any, spread: Any) -> tuple[Any, Any]:
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output_size or an output_ratio")
         if output_size is None:
-            ratio = spread(output_ratio)
-            if len(ratio) > n:
+            if n == 3:
+                output_ratio = spread(output_ratio)  # in two dimensions it must be a sequence
+            if len(output_ratio) > n:
                 raise ValueError(
                     f"{name} requires output_ratio to either be a single Int or tuple of Ints."
                 )
+            ratio = spread(output_ratio)
             output_size = [int(input.size(i - n) * ratio[i]) for i in range(n)]
         if _random_samples is None:
             batch = 1 if input.dim() == n + 1 else input.size(0)

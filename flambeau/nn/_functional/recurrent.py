@@ -252,5 +252,20 @@ def cell(
     b_hh: Tensor | None,
 ) -> Any:
     """One step of "LSTM" (h and c), "GRU", "RNN_TANH" or "RNN_RELU" on (N, I)."""
+    if input.size(1) != w_ih.size(1):
+        raise RuntimeError(
+            f"input has inconsistent input_size: got {input.size(1)} expected {w_ih.size(1)}"
+        )
+    for i, state in enumerate(hx if isinstance(hx, tuple) else (hx,)):
+        if input.size(0) != state.size(0):
+            raise RuntimeError(
+                f"Input batch size {input.size(0)} doesn't match hidden{i} batch size"
+                f" {state.size(0)}"
+            )
+        if state.size(1) != w_hh.size(1):
+            raise RuntimeError(
+                f"hidden{i} has inconsistent hidden_size: got {state.size(1)},"
+                f" expected {w_hh.size(1)}"
+            )
     step: Any = _lstm_step if mode == "LSTM" else _STEPS[mode]
     return step(_nn.linear(input, w_ih, b_ih), hx, _Params(w_ih, w_hh, b_ih, b_hh, None))

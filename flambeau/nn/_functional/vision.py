@@ -86,6 +86,8 @@ def _resize(
     if mode in _NEEDED:
         needed = _NEEDED[mode]
         if ndim == needed:
+            if mode == "lanczos" and not antialias:
+                raise ValueError("Lanczos mode requires antialias=True")
             if antialias:
                 return getattr(_nn, f"_upsample_{mode}2d_aa")(input, size, align, scales)
             return getattr(_nn, f"upsample_{mode}{needed - 2 if needed != 4 else 2}d")(
@@ -95,8 +97,8 @@ def _resize(
             raise NotImplementedError(f"Got {ndim}D input, but {mode} mode needs {needed}D input")
     raise NotImplementedError(
         "Input Error: Only 3D, 4D and 5D input Tensors supported"
-        f" (got {ndim}D) for the modes: nearest | linear | bilinear | bicubic | lanczos |"
-        f" trilinear | area | nearest-exact (got {mode})"
+        f" (got {ndim}D) for the modes: nearest | linear | bilinear | bicubic |"
+        f" trilinear | lanczos | area | nearest-exact (got {mode})"
     )
 
 
@@ -145,8 +147,8 @@ def interpolate(
         scales = None
     if antialias and not (mode in ("bilinear", "bicubic", "lanczos") and input.ndim == 4):
         raise ValueError(
-            "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D"
-            " tensor as input"
+            "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires"
+            " a 4-D tensor as input"
         )
     return _resize(input, mode, align_corners, output_size, scales, antialias)
 

@@ -35,9 +35,7 @@ def _list_with_default(out_size: Any, defaults: list[int]) -> Any:
     if isinstance(out_size, int):
         return out_size
     if len(defaults) <= len(out_size):
-        raise ValueError(
-            f"Input dimension should be at least {len(out_size) + 1}, but got {len(defaults)}"
-        )
+        raise ValueError(f"Input dimension should be at least {len(out_size) + 1}")
     tail = defaults[-len(out_size) :]
     return [d if v is None else v for v, d in zip(out_size, tail, strict=False)]
 

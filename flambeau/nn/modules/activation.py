@@ -135,7 +135,7 @@ class Hardtanh(Module):
         ):
             if value is not None:
                 warnings.warn(
-                    f"keyword argument `{old}` is deprecated and rename to `{new}`",
+                    f"keyword argument `{old}` is deprecated and renamed to `{new}`",
                     FutureWarning,
                     stacklevel=2,
                 )
@@ -144,7 +144,7 @@ class Hardtanh(Module):
         self.inplace = inplace
         if not self.max_val > self.min_val:
             raise AssertionError(
-                f"max_val must be larger than min_val, got {self.max_val} and {self.min_val}"
+                f"max_val ({self.max_val}) must be greater than min_val ({self.min_val})"
             )
 
     def forward(self, input: Tensor) -> Tensor:

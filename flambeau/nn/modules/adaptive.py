@@ -109,7 +109,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         elif target.dim() == 0:
             if input.dim() != 1:
                 raise RuntimeError(
-                    "0D target tensor expects 1D input tensor, "
+                    "0D target tensor expects 1D input tensors, "
                     f"but found inputs with size {input.size()}"
                 )
         else:

@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import flambeau as torch
 from flambeau import Tensor
@@ -164,6 +164,9 @@ class Module:
 
     def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
         return _calling.call_with_hooks(self, self.forward, args, kwargs)
+
+    # The call under a tracer; here a call is a call.
+    _slow_forward = _call_impl
 
     # --- registration -------------------------------------------------------------------------
 
@@ -565,6 +568,8 @@ class Module:
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         extra = type(self).get_extra_state is not Module.get_extra_state
         _state.save_own(self, destination, prefix, keep_vars, extra)
+
+    T_destination = TypeVar("T_destination", bound=dict[str, Any])
 
     def state_dict(
         self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False

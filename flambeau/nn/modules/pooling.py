@@ -7,7 +7,7 @@ from typing import Any
 from flambeau import Tensor
 
 from .. import functional as F
-from ._ntuple import _pair, _single, _triple
+from ._ntuple import _ntuple, _pair, _single, _triple
 from .module import Module
 
 __all__ = [
@@ -298,12 +298,12 @@ class AvgPool3d(_AvgPoolNd):
         self.__dict__.setdefault("count_include_pad", True)
 
 
-def _check_ratio(name: str, output_size: Any, output_ratio: Any) -> None:
+def _check_ratio(name: str, output_size: Any, output_ratio: Any, n: int) -> None:
     if output_size is None and output_ratio is None:
         raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
     if output_size is not None and output_ratio is not None:
         raise ValueError("only one of output_size and output_ratio may be specified")
-    if output_ratio is not None and not all(0 < ratio < 1 for ratio in output_ratio):
+    if output_ratio is not None and not all(0 < ratio < 1 for ratio in _ntuple(n)(output_ratio)):
         raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
 
@@ -329,7 +329,7 @@ class FractionalMaxPool2d(Module):
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = _pair(output_size) if output_size is not None else None
         self.output_ratio = _pair(output_ratio) if output_ratio is not None else None
-        _check_ratio("FractionalMaxPool2d", output_size, self.output_ratio)
+        _check_ratio("FractionalMaxPool2d", output_size, output_ratio, 2)
 
     def forward(self, input: Tensor) -> Any:
         return F.fractional_max_pool2d(
@@ -361,7 +361,7 @@ class FractionalMaxPool3d(Module):
         self.register_buffer("_random_samples", _random_samples)
         self.output_size = _triple(output_size) if output_size is not None else None
         self.output_ratio = _triple(output_ratio) if output_ratio is not None else None
-        _check_ratio("FractionalMaxPool3d", output_size, self.output_ratio)
+        _check_ratio("FractionalMaxPool3d", output_size, output_ratio, 3)
 
     def forward(self, input: Tensor) -> Any:
         return F.fractional_max_pool3d(

@@ -336,7 +336,10 @@ class RNNBase(Module):
     def _batched(self, name: str, input: Tensor, hx: Any) -> tuple[Tensor, Any, bool]:
         """A (T, I) input and its state with a batch dimension; whether it had one."""
         if input.dim() not in (2, 3):
-            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {input.dim()}D instead")
+            tensor = " tensor" if name == "RNN" else ""
+            raise ValueError(
+                f"{name}: Expected input to be 2D or 3D, got {input.dim()}D{tensor} instead"
+            )
         batched = input.dim() == 3
         if not batched:
             input = input.unsqueeze(0 if self.batch_first else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -299,11 +300,36 @@ class TransformerDecoderLayer(_FeedForward):
         return self.dropout3(x)
 
 
+def _why_not_nested(layer: Any) -> str:
+    """What keeps an encoder of such layers from PyTorch's fast path; "" if nothing does."""
+    if not isinstance(layer, TransformerEncoderLayer):
+        return "encoder_layer was not TransformerEncoderLayer"
+    attention = layer.self_attn
+    if layer.norm_first:
+        return "encoder_layer.norm_first was True"
+    if not attention.batch_first:
+        return (
+            "encoder_layer.self_attn.batch_first was not True"
+            "(use batch_first for better inference performance)"
+        )
+    if not attention._qkv_same_embed_dim:
+        return "encoder_layer.self_attn._qkv_same_embed_dim was not True"
+    if attention.in_proj_bias is None:
+        return "encoder_layer.self_attn was passed bias=False"
+    if not layer.activation_relu_or_gelu:
+        return "encoder_layer.activation_relu_or_gelu was not True"
+    if layer.norm1.eps != layer.norm2.eps:
+        return "encoder_layer.norm1.eps was not equal to encoder_layer.norm2.eps"
+    if attention.num_heads % 2 == 1:
+        return "encoder_layer.self_attn.num_heads is odd"
+    return ""
+
+
 class TransformerEncoder(Module):
     """A stack of copies of an encoder layer, with an optional norm at the end.
 
-    `enable_nested_tensor` and `mask_check` choose a fast path of PyTorch that has the same results;
-    they are kept and change nothing.
+    With `enable_nested_tensor` outputs of padding at the end are zero in evaluation without
+    gradients; `mask_check` looks first whether the padding is at the end.
     """
 
     __constants__ = ["norm"]
@@ -321,8 +347,15 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
-        self.use_nested_tensor = False
+        self.use_nested_tensor = enable_nested_tensor
         self.mask_check = mask_check
+        why = _why_not_nested(encoder_layer)
+        if enable_nested_tensor and why:
+            warnings.warn(
+                f"enable_nested_tensor is True, but self.use_nested_tensor is False because {why}",
+                stacklevel=2,
+            )
+            self.use_nested_tensor = False
 
     def forward(
         self,
@@ -351,6 +384,8 @@ class TransformerEncoder(Module):
         attention = getattr(first, "self_attn", None)
         batch_first = getattr(attention, "batch_first", False)
         is_causal = _detect_is_causal_mask(mask, is_causal, _get_seq_len(src, batch_first))
+        padding = src_key_padding_mask if mask is None else None
+        hidden = self._hidden_rows(src, padding)
         output = src
         for layer in self.layers:
             output = layer(
@@ -359,7 +394,28 @@ class TransformerEncoder(Module):
                 is_causal=is_causal,
                 src_key_padding_mask=src_key_padding_mask,
             )
+        if hidden is not None:
+            output = output.masked_fill(hidden.unsqueeze(-1), 0.0)
         return output if self.norm is None else self.norm(output)
+
+    def _hidden_rows(self, src: Tensor, padding: Tensor | None) -> Tensor | None:
+        """The padded rows (N, S) whose outputs are zero.
+
+        Where nested tensors may be used (in evaluation without gradients, padding at the end),
+        PyTorch leaves the padding out and fills it with zeros at last.
+        """
+        if not self.use_nested_tensor or padding is None or src.dim() != 3:
+            return None
+        if self.layers[0].training or torch.is_autocast_enabled(src.device.type):
+            return None
+        if torch.is_grad_enabled() and any(
+            t.requires_grad for t in (src, *self.layers[0].parameters())
+        ):
+            return None
+        hidden = padding != 0
+        if self.mask_check and bool((hidden[:, :-1] & ~hidden[:, 1:]).any()):
+            return None  # a hole, not an end
+        return hidden
 
 
 class TransformerDecoder(Module):

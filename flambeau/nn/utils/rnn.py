@@ -158,7 +158,7 @@ def _packed_sequence_init_args(
         return data, batch_sizes, sorted_indices, unsorted_indices
     # The form of unpickling: both in one argument.
     if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise AssertionError("Expected data to be a tuple or list of length 2")
+        raise AssertionError("Expected data to be a list or tuple of length 2")
     return data[0], data[1], sorted_indices, unsorted_indices
 
 
@@ -174,10 +174,10 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
 
 def _pack(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     """Sorted padded sequences as (data, batch_sizes)."""
-    if batch_first:
-        input = input.transpose(0, 1)
     if input.numel() == 0:
         raise RuntimeError("Cannot pack empty tensors.")
+    if batch_first:
+        input = input.transpose(0, 1)
     sizes = lengths.tolist()
     if len(sizes) != input.size(1):
         raise RuntimeError(
@@ -196,10 +196,6 @@ def _pack(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Te
             " to sidestep this requirement if you do not need ONNX exportability."
         )
     longest = sizes[0]
-    if longest > input.size(0):
-        raise RuntimeError(
-            f"Expected `lengths` to be at most the padded length {input.size(0)}, got {longest}"
-        )
     counts = [sum(1 for size in sizes if size > t) for t in range(longest)]
     # Runs of steps with the same number of sequences are copied at once.
     parts = []
