@@ -6,10 +6,11 @@ import ctypes
 import itertools
 
 import numpy as np
+
+from flambeau._src.codegen.cpp import print_kernels
 from flambeau._src.loops.compile import host_target, loader
 from flambeau._src.loops.lower import lower
 from flambeau._src.loops.schedule import schedule
-from flambeau._src.codegen.cpp import print_kernels
 
 _ABI = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_void_p

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from flambeau._src.loops.evaluate import evaluate, interpret
 
 from .calling import NUMPY, Built, from_bf16
@@ -46,10 +47,26 @@ def test_integers(dtype):
     y[::7], x[::11] = 0, info.min
     y[::11] = -1 if info.min else 1
     small = (y % 9).astype(dtype)
-    k = Built(lambda k, x, y, s: (x + y, x * y, k.trunc_divide(x, y), k.floor_divide(x, y),
-                                  k.fmod(x, y), k.remainder(x, y), x << s, x >> s, k.pow(x, s),
-                                  k.minimum(x, y), k.abs(x), k.sign(x), ~x),
-              "map", [dtype] * 3, [dtype] * 13)
+    k = Built(
+        lambda k, x, y, s: (
+            x + y,
+            x * y,
+            k.trunc_divide(x, y),
+            k.floor_divide(x, y),
+            k.fmod(x, y),
+            k.remainder(x, y),
+            x << s,
+            x >> s,
+            k.pow(x, s),
+            k.minimum(x, y),
+            k.abs(x),
+            k.sign(x),
+            ~x,
+        ),
+        "map",
+        [dtype] * 3,
+        [dtype] * 13,
+    )
     same(k, [x, y, small])
 
 
@@ -57,11 +74,28 @@ def test_floats():
     x = np.concatenate([rng.standard_normal(500) * 3, [0, -0.0, np.nan, np.inf, -np.inf]])
     y = np.concatenate([rng.standard_normal(500), [1, -1, 1, np.inf, 2]])
     x, y = x.astype(np.float32), y.astype(np.float32)
-    k = Built(lambda k, x, y, a: (k.exp(x), k.tanh(x), k.erf(x), k.sigmoid(x), x * a + y, k.fmod(x, y),
-                                  k.remainder(x, y), k.floor_divide(x, y), k.maximum(x, y),
-                                  k.fmin(x, y), k.round(x), k.where(x > y, x, a), k.sign(x),
-                                  k.cast(k.cast(x, "bfloat16"), "float32")),
-              "map", ["float32"] * 2, ["float32"] * 14, n_params=1)
+    k = Built(
+        lambda k, x, y, a: (
+            k.exp(x),
+            k.tanh(x),
+            k.erf(x),
+            k.sigmoid(x),
+            x * a + y,
+            k.fmod(x, y),
+            k.remainder(x, y),
+            k.floor_divide(x, y),
+            k.maximum(x, y),
+            k.fmin(x, y),
+            k.round(x),
+            k.where(x > y, x, a),
+            k.sign(x),
+            k.cast(k.cast(x, "bfloat16"), "float32"),
+        ),
+        "map",
+        ["float32"] * 2,
+        ["float32"] * 14,
+        n_params=1,
+    )
     with np.errstate(all="ignore"):
         same(k, [x, y], (0.3,), 4)
 
@@ -96,8 +130,17 @@ def test_rows():
     for g, v in zip((y, m[:, 0], r[:, 0]), want):
         np.testing.assert_allclose(g, v, rtol=1e-5, atol=1e-6)
     assert m.shape == (7, 1)
-    scans = lambda k, x: (k.cumsum(x), k.cummax_value(x), k.cummax_index(x), k.cummin_index(x),  # noqa: E731
-                          k.argmax(x), k.any(x > 1))
+
+    def scans(k, x):
+        return (
+            k.cumsum(x),
+            k.cummax_value(x),
+            k.cummax_index(x),
+            k.cummin_index(x),
+            k.argmax(x),
+            k.any(x > 1),
+        )
+
     outs = ["float32", "float32", "int64", "int64", "int64", "bool"]
     x[2, 5] = np.nan
     got = evaluate(scans, "row", ["float32"], outs, [x])
@@ -110,15 +153,40 @@ def test_complex(dtype):
     z = (rng.standard_normal(20) + 1j * rng.standard_normal(20)).astype(dtype)
     w = (rng.standard_normal(20) + 1j * rng.standard_normal(20)).astype(dtype)
     real = "float32" if dtype == "complex64" else "float64"
-    expr = lambda k, z, w, a: (z * w + a, z / w, k.exp(z), k.abs(z), k.real(z), k.conj(z),  # noqa: E731
-                               z == w, k.where(k.isnan(z), 0, z), z * (1 + 2j), k.rsqrt(z))
+
+    def expr(k, z, w, a):
+        return (
+            z * w + a,
+            z / w,
+            k.exp(z),
+            k.abs(z),
+            k.real(z),
+            k.conj(z),
+            z == w,
+            k.where(k.isnan(z), 0, z),
+            z * (1 + 2j),
+            k.rsqrt(z),
+        )
+
     outs = [dtype, dtype, dtype, real, real, dtype, "bool", dtype, dtype, dtype]
     got = evaluate(expr, "map", [dtype] * 2, outs, [z, w], (2.0,))
-    want = [z * w + 2, z / w, np.exp(z), np.abs(z), z.real, z.conj(), z == w, z, z * (1 + 2j),
-            1 / np.sqrt(z)]
+    want = [
+        z * w + 2,
+        z / w,
+        np.exp(z),
+        np.abs(z),
+        z.real,
+        z.conj(),
+        z == w,
+        z,
+        z * (1 + 2j),
+        1 / np.sqrt(z),
+    ]
     for g, v in zip(got, want):
         np.testing.assert_allclose(g, v, rtol=1e-5)
-    got = evaluate(lambda k, z: (k.sum(z) / k.count(), k.cumsum(z)), "row", [dtype], [dtype] * 2, [z])
+    got = evaluate(
+        lambda k, z: (k.sum(z) / k.count(), k.cumsum(z)), "row", [dtype], [dtype] * 2, [z]
+    )
     np.testing.assert_allclose(got[0], z.mean(keepdims=True), rtol=1e-5)
     np.testing.assert_allclose(got[1], z.cumsum(), rtol=1e-5)
     with pytest.raises(TypeError, match="no order"):

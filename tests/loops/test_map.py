@@ -10,8 +10,9 @@ rng = np.random.default_rng(0)
 
 @pytest.fixture(scope="module")
 def axpy():
-    return Built(lambda k, x, y, a: x + a * y, "map", ["float32", "float32"], ["float32"],
-                 n_params=1)
+    return Built(
+        lambda k, x, y, a: x + a * y, "map", ["float32", "float32"], ["float32"], n_params=1
+    )
 
 
 def layouts(n1, n0):
@@ -28,7 +29,9 @@ def layouts(n1, n0):
     yield "scalar", np.broadcast_to(r(1, 1), (n1, n0))
 
 
-@pytest.mark.parametrize("n1,n0", [(1, 1), (1, 17), (3, 5), (7, 64), (33, 130), (9, 2100), (64, 64)])
+@pytest.mark.parametrize(
+    "n1,n0", [(1, 1), (1, 17), (3, 5), (7, 64), (33, 130), (9, 2100), (64, 64)]
+)
 def test_layouts(axpy, n1, n0):
     for name, x in layouts(n1, n0):
         for other, y in layouts(n1, n0):
@@ -60,7 +63,9 @@ def test_in_place(axpy):
 
 
 def test_nothing(axpy):
-    assert axpy.map(np.empty((3, 0), np.float32), np.empty((3, 0), np.float32), params=(1,)).size == 0
+    assert (
+        axpy.map(np.empty((3, 0), np.float32), np.empty((3, 0), np.float32), params=(1,)).size == 0
+    )
 
 
 def test_large_streams():
@@ -84,10 +89,26 @@ def test_integers(dtype):
     y = rng.integers(info.min, info.max, 1000, dtype=dtype, endpoint=True)
     y[::7] = 0
     x[::11], y[::11] = info.min, (-1 if info.min else 1)
-    k = Built(lambda k, x, y: (x + y, x * y, x - y, x & y, ~x, k.trunc_divide(x, y),
-                               k.fmod(x, y), k.floor_divide(x, y), k.remainder(x, y),
-                               k.maximum(x, y), k.abs(x), -x, k.sign(x)),
-              "map", [dtype] * 2, [dtype] * 13)
+    k = Built(
+        lambda k, x, y: (
+            x + y,
+            x * y,
+            x - y,
+            x & y,
+            ~x,
+            k.trunc_divide(x, y),
+            k.fmod(x, y),
+            k.floor_divide(x, y),
+            k.remainder(x, y),
+            k.maximum(x, y),
+            k.abs(x),
+            -x,
+            k.sign(x),
+        ),
+        "map",
+        [dtype] * 2,
+        [dtype] * 13,
+    )
     add, mul, sub, and_, not_, tdiv, fmod, fdiv, rem, mx, ab, neg, sgn = k.map(x, y)
     with np.errstate(all="ignore"):
         one = y.copy()
@@ -97,17 +118,29 @@ def test_integers(dtype):
         if info.min:
             fd = np.where(one == np.array(-1, dtype), np.negative(x), fd)
             fd[zero] = 0
-        exact = [int(abs(int(a)) // abs(int(b))) * (1 if (a < 0) == (b < 0) else -1)
-                 for a, b in zip(x, one)]
+        exact = [
+            int(abs(int(a)) // abs(int(b))) * (1 if (a < 0) == (b < 0) else -1)
+            for a, b in zip(x, one)
+        ]
         td = np.array([v if info.min <= v <= info.max else info.min for v in exact], dtype)
         td[zero] = 0
         fm = np.where(zero, 0, x - td * one)
         rm = np.where(zero, 0, x - fd * one)
-    for name, got, want in [("add", add, x + y), ("mul", mul, x * y), ("sub", sub, x - y),
-                            ("and", and_, x & y), ("not", not_, ~x), ("trunc", tdiv, td),
-                            ("fmod", fmod, fm), ("floor", fdiv, fd), ("remainder", rem, rm),
-                            ("max", mx, np.maximum(x, y)), ("abs", ab, np.abs(x)),
-                            ("neg", neg, np.negative(x)), ("sign", sgn, np.sign(x))]:
+    for name, got, want in [
+        ("add", add, x + y),
+        ("mul", mul, x * y),
+        ("sub", sub, x - y),
+        ("and", and_, x & y),
+        ("not", not_, ~x),
+        ("trunc", tdiv, td),
+        ("fmod", fmod, fm),
+        ("floor", fdiv, fd),
+        ("remainder", rem, rm),
+        ("max", mx, np.maximum(x, y)),
+        ("abs", ab, np.abs(x)),
+        ("neg", neg, np.negative(x)),
+        ("sign", sgn, np.sign(x)),
+    ]:
         np.testing.assert_array_equal(got, want, name)
 
 
@@ -129,19 +162,35 @@ def test_shifts(dtype):
 def test_int_pow():
     x = np.array([-3, -2, -1, 0, 1, 2, 3, 7], np.int64).repeat(7)
     y = np.tile(np.array([-2, -1, 0, 1, 2, 3, 5], np.int64), 8)
-    want = [int(a) ** int(b) if b >= 0 else (1 if a == 1 else (-1 if b % 2 else 1) if a == -1 else 0)
-            for a, b in zip(x, y)]
+    want = [
+        int(a) ** int(b) if b >= 0 else (1 if a == 1 else (-1 if b % 2 else 1) if a == -1 else 0)
+        for a, b in zip(x, y)
+    ]
     got = Built(lambda k, x, y: k.pow(x, y), "map", ["int64"] * 2, ["int64"]).map(x, y)
     np.testing.assert_array_equal(got, want)
 
 
 def test_float_division():
-    x = np.concatenate([rng.standard_normal(500), rng.standard_normal(500) * 1e8,
-                        [np.inf, -np.inf, np.nan, 0.0, -0.0, 5, -5, 1e-40, 3e38]]).astype(np.float32)
-    y = np.concatenate([rng.standard_normal(500), rng.standard_normal(500),
-                        [2, 3, 2, -1, 1, 0, np.inf, 1e-42, 1e-30]]).astype(np.float32)
-    k = Built(lambda k, x, y: (k.fmod(x, y), k.remainder(x, y), k.floor_divide(x, y)),
-              "map", ["float32"] * 2, ["float32"] * 3)
+    x = np.concatenate(
+        [
+            rng.standard_normal(500),
+            rng.standard_normal(500) * 1e8,
+            [np.inf, -np.inf, np.nan, 0.0, -0.0, 5, -5, 1e-40, 3e38],
+        ]
+    ).astype(np.float32)
+    y = np.concatenate(
+        [
+            rng.standard_normal(500),
+            rng.standard_normal(500),
+            [2, 3, 2, -1, 1, 0, np.inf, 1e-42, 1e-30],
+        ]
+    ).astype(np.float32)
+    k = Built(
+        lambda k, x, y: (k.fmod(x, y), k.remainder(x, y), k.floor_divide(x, y)),
+        "map",
+        ["float32"] * 2,
+        ["float32"] * 3,
+    )
     fmod, rem, floor = k.map(x, y)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(fmod, np.fmod(x, y))
@@ -154,18 +203,27 @@ def test_float_division():
 
 def test_bool_logic():
     x, y = rng.random(100) > 0.5, rng.random(100) > 0.5
-    k = Built(lambda k, x, y: (x & y, x | y, ~x, x ^ y, x == y, x < y, x + y, x * y,
-                               k.where(x, y, ~y)),
-              "map", ["bool"] * 2, ["bool"] * 9)
-    for got, want in zip(k.map(x, y), [x & y, x | y, ~x, x ^ y, x == y, x < y, x | y, x & y,
-                                       np.where(x, y, ~y)]):
+    k = Built(
+        lambda k, x, y: (x & y, x | y, ~x, x ^ y, x == y, x < y, x + y, x * y, k.where(x, y, ~y)),
+        "map",
+        ["bool"] * 2,
+        ["bool"] * 9,
+    )
+    for got, want in zip(
+        k.map(x, y), [x & y, x | y, ~x, x ^ y, x == y, x < y, x | y, x & y, np.where(x, y, ~y)]
+    ):
         np.testing.assert_array_equal(got, want)
 
 
 def test_bytes_other_than_one_are_true():
     x = np.arange(70, dtype=np.uint8)
-    k = Built(lambda k, x, y: (x & y, k.where(x, 1.0, 2.0)), "map", ["bool", "bool"],
-              ["bool", "float32"], compute_dtype="float32")
+    k = Built(
+        lambda k, x, y: (x & y, k.where(x, 1.0, 2.0)),
+        "map",
+        ["bool", "bool"],
+        ["bool", "float32"],
+        compute_dtype="float32",
+    )
     a, b = k.map(x.view(np.bool_), np.ones(70, np.bool_))
     np.testing.assert_array_equal(a.view(np.uint8), (x != 0).astype(np.uint8))
     np.testing.assert_array_equal(b, np.where(x != 0, 1.0, 2.0))
@@ -183,8 +241,12 @@ def test_where_mixed_widths():
 def test_minimum_and_maximum_of_nan_and_zero():
     v = np.array([np.nan, -np.inf, -1, -0.0, 0.0, 1, np.inf], np.float32)
     x, y = v.repeat(7), np.tile(v, 7)
-    k = Built(lambda k, x, y: (k.maximum(x, y), k.minimum(x, y), k.fmax(x, y), k.fmin(x, y)),
-              "map", ["float32"] * 2, ["float32"] * 4)
+    k = Built(
+        lambda k, x, y: (k.maximum(x, y), k.minimum(x, y), k.fmax(x, y), k.fmin(x, y)),
+        "map",
+        ["float32"] * 2,
+        ["float32"] * 4,
+    )
     for got, f in zip(k.map(x, y), (np.maximum, np.minimum, np.fmax, np.fmin)):
         np.testing.assert_array_equal(got, f(x, y))
 
@@ -192,11 +254,26 @@ def test_minimum_and_maximum_of_nan_and_zero():
 def test_comparisons_with_nan():
     v = np.array([np.nan, -1, -0.0, 0.0, 2], np.float64)
     x, y = v.repeat(5), np.tile(v, 5)
-    k = Built(lambda k, x, y: (x < y, x <= y, x > y, x >= y, x == y, x != y, k.isnan(x),
-                               k.isfinite(x), k.signbit(x)),
-              "map", ["float64"] * 2, ["bool"] * 9)
-    for got, want in zip(k.map(x, y), [x < y, x <= y, x > y, x >= y, x == y, x != y, np.isnan(x),
-                                       np.isfinite(x), np.signbit(x)]):
+    k = Built(
+        lambda k, x, y: (
+            x < y,
+            x <= y,
+            x > y,
+            x >= y,
+            x == y,
+            x != y,
+            k.isnan(x),
+            k.isfinite(x),
+            k.signbit(x),
+        ),
+        "map",
+        ["float64"] * 2,
+        ["bool"] * 9,
+    )
+    for got, want in zip(
+        k.map(x, y),
+        [x < y, x <= y, x > y, x >= y, x == y, x != y, np.isnan(x), np.isfinite(x), np.signbit(x)],
+    ):
         np.testing.assert_array_equal(got, want)
 
 
@@ -225,7 +302,11 @@ def f8_table(dtype):
     out = np.empty(256, np.float32)
     for b in range(256):
         e, m = (b & 0x7F) >> m_bits, b & ((1 << m_bits) - 1)
-        v = m * 2.0 ** (1 - bias - m_bits) if e == 0 else (1 + m / (1 << m_bits)) * 2.0 ** (e - bias)
+        v = (
+            m * 2.0 ** (1 - bias - m_bits)
+            if e == 0
+            else (1 + m / (1 << m_bits)) * 2.0 ** (e - bias)
+        )
         if dtype == "float8_e5m2" and e == 31:
             v = np.inf if m == 0 else np.nan
         if dtype == "float8_e4m3fn" and (b & 0x7F) == 0x7F:
@@ -296,7 +377,9 @@ def test_bfloat16_nan_and_ties():
 
 def test_copy_keeps_bits():
     for d in ("float16", "bfloat16", "float8_e5m2"):
-        raw = np.arange(65536 if "8" not in d else 256).astype(np.uint16 if "8" not in d else np.uint8)
+        raw = np.arange(65536 if "8" not in d else 256).astype(
+            np.uint16 if "8" not in d else np.uint8
+        )
         raw = raw.view(NUMPY[d])
         got = Built(lambda k, x: x, "map", [d], [d]).map(raw)
         np.testing.assert_array_equal(got.view(np.uint8), raw.view(np.uint8))

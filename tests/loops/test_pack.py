@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+
 from flambeau._src.codegen.target import V3
 from flambeau._src.loops import pack as pack_module
 from flambeau._src.loops.compile import KernelLoader, host_target
@@ -117,7 +118,7 @@ def test_numpy_only():
 
 
 def test_refused_text_is_shown(tmp_path):
-    with pytest.raises(CompileError, match="(?s)failed on .*error"):
+    with pytest.raises(CompileError, match=r"(?s)failed on .*error"):
         Toolchain(settings(tmp_path)).build("int f( {")
     assert not list((tmp_path / "kernels").glob("*.so"))
 

@@ -27,8 +27,12 @@ def turn(name, y):
 def test_reductions(dtype):
     out = {"float32": "float32", "float64": "float64", "bfloat16": "float32"}.get(dtype, "int64")
     k = Built(lambda k, x: k.sum(x), "row", [dtype], [out])
-    extreme = Built(lambda k, x: (k.max(x), k.min(x), k.argmax(x), k.argmin(x), k.any(x), k.all(x)),
-                    "row", [dtype], [dtype, dtype, "int64", "int64", "bool", "bool"])
+    extreme = Built(
+        lambda k, x: (k.max(x), k.min(x), k.argmax(x), k.argmin(x), k.any(x), k.all(x)),
+        "row",
+        [dtype],
+        [dtype, dtype, "int64", "int64", "bool", "bool"],
+    )
     for shape in SHAPES:
         x = rng.integers(-9, 9, shape)
         raw = to_bf16(x) if dtype == "bfloat16" else x.astype(dtype)
@@ -48,8 +52,12 @@ def test_reductions(dtype):
 
 
 def test_empty_row():
-    k = Built(lambda k, x: (k.sum(x), k.prod(x), k.any(x), k.all(x)), "row", ["float32"],
-              ["float32", "float32", "bool", "bool"])
+    k = Built(
+        lambda k, x: (k.sum(x), k.prod(x), k.any(x), k.all(x)),
+        "row",
+        ["float32"],
+        ["float32", "float32", "bool", "bool"],
+    )
     for axis in (1, 0):
         x = np.empty((3, 0) if axis == 1 else (0, 3), np.float32)
         s, p, a, b = k.rows(x, axis=axis)
@@ -58,8 +66,12 @@ def test_empty_row():
 
 
 def test_nan_in_extremes():
-    k = Built(lambda k, x: (k.max(x), k.min(x), k.argmax(x), k.argmin(x), k.nanmax(x), k.nanmin(x)),
-              "row", ["float32"], ["float32"] * 2 + ["int64"] * 2 + ["float32"] * 2)
+    k = Built(
+        lambda k, x: (k.max(x), k.min(x), k.argmax(x), k.argmin(x), k.nanmax(x), k.nanmin(x)),
+        "row",
+        ["float32"],
+        ["float32"] * 2 + ["int64"] * 2 + ["float32"] * 2,
+    )
     for n in (3, 20, 67, 300):
         x = rng.standard_normal((50, n)).astype(np.float32)
         for i in range(40):
@@ -145,17 +157,30 @@ def test_layer_norm(shape):
     rstd = 1 / np.sqrt(d.var(1, keepdims=True) + 1e-5)
     want = (d - mean) * rstd * w + b
     for axis in (1, 0):
-        y, m, r = k.rows(*([x, *wide] if axis == 1 else [x.T.copy(), *[v.T for v in wide]]),
-                         axis=axis, params=(1e-5,))
+        y, m, r = k.rows(
+            *([x, *wide] if axis == 1 else [x.T.copy(), *[v.T for v in wide]]),
+            axis=axis,
+            params=(1e-5,),
+        )
         np.testing.assert_allclose(y if axis == 1 else y.T, want, atol=3e-5, rtol=1e-4)
         np.testing.assert_allclose(m, mean[:, 0], atol=1e-6)
         np.testing.assert_allclose(r, rstd[:, 0], rtol=2e-5)
 
 
 def test_scans():
-    k = Built(lambda k, x: (k.cumsum(x), k.cumprod(x * 0.125), k.cummax_value(x), k.cummax_index(x),
-                            k.cummin_value(x), k.cummin_index(x)), "row", ["float32"],
-              ["float32"] * 3 + ["int64", "float32", "int64"])
+    k = Built(
+        lambda k, x: (
+            k.cumsum(x),
+            k.cumprod(x * 0.125),
+            k.cummax_value(x),
+            k.cummax_index(x),
+            k.cummin_value(x),
+            k.cummin_index(x),
+        ),
+        "row",
+        ["float32"],
+        ["float32"] * 3 + ["int64", "float32", "int64"],
+    )
     for shape in SHAPES:
         x = rng.integers(-9, 9, shape).astype(np.float32)
         x[0, shape[1] // 2] = np.nan
@@ -206,7 +231,7 @@ def test_three_passes_and_index():
 
     k = Built(expr, "row", ["float32"], ["float32", "float32"])
     x = rng.integers(0, 5, (37, 90)).astype(np.float32)
-    for name, (y, m) in both(k, x):
+    for _name, (y, m) in both(k, x):
         hit = x == x.max(1, keepdims=True)
         np.testing.assert_allclose(y, (hit * np.arange(90)).sum(1) / hit.sum(1), rtol=1e-6)
         np.testing.assert_array_equal(m, x.max(1))

@@ -190,10 +190,9 @@ class Body:
         inst = self.kernel.insts[v]
         short = self.short(v)
         if inst.op == "const":
-            assert not isinstance(inst.attr, str) and inst.attr is not None
             return self.call("dup", v, literal(inst.attr, short))
         if inst.op == "param":
-            kind = self.kernel.param_kinds[int(inst.attr or 0)]
+            kind = self.kernel.param_kinds[int(inst.attr)]
             slot = f"((const {'double' if kind == 'f' else 'long long'} *)params)[{inst.attr}]"
             return self.call("dup", v, f"({C_TYPES[short][0]}){slot}")
         if inst.op == "cast":
@@ -205,7 +204,8 @@ class Body:
         if inst.op == "round_to":
             vector = self.vector(v)
             store = self.text.use(f"store_{inst.attr}", vector)
-            return f"{self.text.use(f'load_{inst.attr}', vector)}({store}({self.name[inst.args[0]]}))"
+            load = self.text.use(f"load_{inst.attr}", vector)
+            return f"{load}({store}({self.name[inst.args[0]]}))"
         names = [self.name[a] for a in inst.args]
         if inst.op in _INFIX:
             return f" {_INFIX[inst.op]} ".join(names)
@@ -216,7 +216,7 @@ class Body:
 
     def _cast(self, v: int, a: int) -> str:
         to, source = self.short(v), self.kernel.insts[a].dtype
-        c, size, kind = C_TYPES[to]
+        _, size, kind = C_TYPES[to]
         if source == "bool":
             m = self.as_mask(a, size)
             if kind == "f":

@@ -114,7 +114,7 @@ def _loop(symbol: str, body: Body, schedule: Schedule, stream: bool) -> bool:
         if schedule.level[v] == 0:
             continue
         if inst.op == "load":
-            a = int(inst.attr or 0)
+            a = int(inst.attr)
             size = 1 if inst.dtype == "bool" else None
             body.define(v, body.load(kernel.in_dtypes[a], f"p{n_out + a}"), size)
         else:
@@ -124,7 +124,7 @@ def _loop(symbol: str, body: Body, schedule: Schedule, stream: bool) -> bool:
         dtype = kernel.out_dtypes[o]
         t = body.storage(dtype)
         if body.is_raw_copy(o):
-            a = n_out + int(kernel.insts[v].attr or 0)
+            a = n_out + int(kernel.insts[v].attr)
             value = f"*(const {t}_u *)p{a}"
         else:
             value = body.stored(v, dtype)

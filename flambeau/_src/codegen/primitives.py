@@ -31,8 +31,7 @@ def iota(text: Text, vector: str) -> str:
 def sel(text: Text, vector: str) -> str:
     """m ? a : b by lane; the mask is all ones or all zeros in a lane."""
     return text.fill(
-        "static inline $F sel_$F($I m, $F a, $F b) "
-        "{ return ($F)((m & ($I)a) | (~m & ($I)b)); }",
+        "static inline $F sel_$F($I m, $F a, $F b) { return ($F)((m & ($I)a) | (~m & ($I)b)); }",
         vector,
     )
 
@@ -135,7 +134,9 @@ def _rounding(name: str, mode: int, scalar: str, clang: str) -> Callable[[Text, 
         body = f"return {call};" if call else _lanewise(_f(vector, scalar) + "(x[i])")
         return text.fill(
             "#ifdef __clang__\n"
-            + _PIECE.format(name=name, args="$F x", body=f"return __builtin_elementwise_{clang}(x);")
+            + _PIECE.format(
+                name=name, args="$F x", body=f"return __builtin_elementwise_{clang}(x);"
+            )
             + "\n#else\n"
             + _PIECE.format(name=name, args="$F x", body=body)
             + "\n#endif",
@@ -146,11 +147,9 @@ def _rounding(name: str, mode: int, scalar: str, clang: str) -> Callable[[Text, 
 
 
 def fabs(text: Text, vector: str) -> str:
-    c, size, _ = C_TYPES[scalar_of(vector)]
+    size = C_TYPES[scalar_of(vector)][1]
     top = "0x7fffffff" if size == 4 else "0x7fffffffffffffffLL"
-    return text.fill(
-        f"static inline $F fabs_$F($F x) {{ return ($F)(($I)x & {top}); }}", vector
-    )
+    return text.fill(f"static inline $F fabs_$F($F x) {{ return ($F)(($I)x & {top}); }}", vector)
 
 
 def copysign(text: Text, vector: str) -> str:

@@ -30,7 +30,8 @@ def _most(short: str) -> str:
     c, size, kind = C_TYPES[short]
     if kind == "f":
         return _INF[short]
-    return f"({c})0x{('7f' if kind == 'i' else 'ff') + 'ff' * (size - 1)}{'ull' if size == 8 else ''}"
+    digits = ("7f" if kind == "i" else "ff") + "ff" * (size - 1)
+    return f"({c})0x{digits}{'ull' if size == 8 else ''}"
 
 
 def _identity(name: str, short: str) -> str:
@@ -153,8 +154,11 @@ class Reduction:
             b.mask_size[v] = 1
             t, start = b.mask(1), "0" if self.name == "any" else "-1"
             b.put(f"{t} a{v}[{count}];")
-            b.put(f"for (int u = 0; u < {used}; u++) a{v}[u] = ({t}){{}} + {start};".replace(
-                f"({t}){{}} + -1", f"~({t}){{}}"))
+            b.put(
+                f"for (int u = 0; u < {used}; u++) a{v}[u] = ({t}){{}} + {start};".replace(
+                    f"({t}){{}} + -1", f"~({t}){{}}"
+                )
+            )
             return
         start = f"{b.text.use('dup', self.type)}({_identity(self.name, self.short)})"
         extra = f", b{v}[{count}], c{v}[{count}]" if self.blocked else ""
@@ -330,7 +334,8 @@ class Scan:
             sign = ">=" if "max" in self.name else "<="
             nan = f" || {x}[l] != {x}[l]" if C_TYPES[self.short][2] == "f" else ""
             take = f"c = {x}[l];" + (f" i = {index}[l];" if self.position else "")
-            step = f"if ({x}[l] {sign} c{nan}) {{ {take} }} r{v}[l] = {'i' if self.position else 'c'};"
+            kept = "i" if self.position else "c"
+            step = f"if ({x}[l] {sign} c{nan}) {{ {take} }} r{v}[l] = {kept};"
         if self.position:
             b.put(f"    long long i = i{v}[0][0];")
         b.put(f"    for (int l = 0; l < {w}; l++) {{ {step} }}")

@@ -68,8 +68,10 @@ class _Rows:
     def needs_index(self, p: int) -> bool:
         k = self.kernel
         used = any(k.insts[v].op == "index" for v in self.plan[p])
-        return used or any(r.position for r in self.reductions(p)) or any(
-            s.position for s in self.scans(p)
+        return (
+            used
+            or any(r.position for r in self.reductions(p))
+            or any(s.position for s in self.scans(p))
         )
 
     def uniforms(self) -> None:
@@ -90,9 +92,10 @@ class _Rows:
             inst = k.insts[v]
             t = b.type_of(v) if inst.dtype != "bool" else ""
             if v in self.slots and p > self.first_pass(v):
-                b.define(v, f"*(const {t} *)({kept.format(self.slots[v], DTYPES[inst.dtype].size)})")
+                where = kept.format(self.slots[v], DTYPES[inst.dtype].size)
+                b.define(v, f"*(const {t} *)({where})")
             elif inst.op == "load":
-                a = int(inst.attr or 0)
+                a = int(inst.attr)
                 size = 1 if inst.dtype == "bool" else None
                 b.define(v, b.load(k.in_dtypes[a], address[self.n_out + a]), size)
             elif inst.op == "index":
@@ -118,7 +121,7 @@ class _Rows:
             t = b.storage(k.out_dtypes[o])
             value = b.stored(v, k.out_dtypes[o])
             if b.is_raw_copy(o):
-                a = self.n_out + int(k.insts[v].attr or 0)
+                a = self.n_out + int(k.insts[v].attr)
                 value = f"*(const {t}_u *)({address[a]})"
             b.put(f"const {t} out{o} = {value};")
             lines.append(f"*({t}_u *)({address[o]}) = out{o};")
@@ -166,8 +169,10 @@ def _along_pass(r: _Rows, p: int) -> None:
     b, s = r.body, r.schedule
     reductions, scans = r.reductions(p), r.scans(p)
     unroll = 4 if not scans and s.pass_cost[p] + 2 * len(reductions) < _CHEAP and reductions else 1
-    for x in (*reductions, *scans):
+    for x in reductions:
         x.declare(str(unroll), str(unroll))
+    for y in scans:
+        y.declare(str(unroll), str(unroll))
     last = p == s.n_passes - 1
     b.put("for (i64 j = 0, m, block = 0; j < n0; j += m, block++) {")
     b.indent = " " * 12
@@ -249,9 +254,7 @@ def _across(r: _Rows) -> None:
     b.put(f"i64 nu; const i64 most = row_abreast(k, n0, {s.n_passes});")
     for a, d in enumerate(r.dtypes):
         if a >= r.n_out:
-            b.put(
-                f"char *end{a} = ptr[{a}] + (n0 - 1) * st[{a}] + n1 * {DTYPES[d].size};"
-            )
+            b.put(f"char *end{a} = ptr[{a}] + (n0 - 1) * st[{a}] + n1 * {DTYPES[d].size};")
     b.put(f"const i64 groups = (n1 + {r.lanes - 1}) / {r.lanes};")
     b.put(f"for (i64 row = 0; row < n1; row += nu * {r.lanes}) {{")
     b.indent = " " * 8
@@ -274,8 +277,10 @@ def _across(r: _Rows) -> None:
 def _across_pass(r: _Rows, p: int) -> None:
     b, s = r.body, r.schedule
     reductions, scans = r.reductions(p), r.scans(p)
-    for x in (*reductions, *scans):
+    for x in reductions:
         x.declare(str(_ABREAST), "nu")
+    for y in scans:
+        y.declare(str(_ABREAST), "nu")
     last = p == s.n_passes - 1
     b.put("for (i64 block = 0, j = 0; j < n0; block++) {")
     b.indent = " " * 12
@@ -284,9 +289,7 @@ def _across_pass(r: _Rows, p: int) -> None:
     b.indent = " " * 16
     outs = range(r.n_out)
     used = {
-        r.n_out + int(r.kernel.insts[v].attr or 0)
-        for v in r.plan[p]
-        if r.kernel.insts[v].op == "load"
+        r.n_out + int(r.kernel.insts[v].attr) for v in r.plan[p] if r.kernel.insts[v].op == "load"
     }
     if last:
         used |= {o for o in outs if not r.kernel.row_outs[o]}

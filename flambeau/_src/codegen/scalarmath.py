@@ -85,9 +85,7 @@ def int_pow(text: Text, vector: str) -> str:
     """Powers by squaring; a negative exponent gives 0 but for bases 1 and -1."""
     negative = ""
     if C_TYPES[scalar_of(vector)][2] == "i":
-        negative = (
-            " if (e < 0) { r[i] = x == 1 ? 1 : x == -1 ? (e & 1 ? -1 : 1) : 0; continue; }"
-        )
+        negative = " if (e < 0) { r[i] = x == 1 ? 1 : x == -1 ? (e & 1 ? -1 : 1) : 0; continue; }"
     return text.fill(
         "static inline $F pow_$F($F a, $F b) {\n    $F r;\n    for (int i = 0; i < $W; i++) {"
         f" $S x = a[i], e = b[i], y = 1;{negative}\n"

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import hashlib
 
-from .target import Target
-
 __all__ = ["DECLARATIONS", "STAMP", "support_text"]
 
 _DECLARATIONS = """typedef long long i64;
@@ -337,7 +335,8 @@ static void row_turned(const struct rows *k, char *const *ptr, const i64 *st, i6
         }
         k->across(k, tile, s, n0, r, params, kept, slot, buf);
         for (int a = 0; a < k->nout; a++)
-            if (tile[a] != p[a]) scatter(p[a], st[n + a], st[a], turned[a], rows, r, n0, k->size[a]);
+            if (tile[a] != p[a])
+                scatter(p[a], st[n + a], st[a], turned[a], rows, r, n0, k->size[a]);
     }
 }
 
@@ -390,8 +389,8 @@ void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i
         full_out |= a < k->nout;
         across &= st[n + a] == size || (spread && st[n + a] == 0);
         inner &= st[a] == size || (spread && st[a] == 0);
-        turnable &= (st[a] == size && st[n + a] != size) || (spread && st[a] == 0 && st[n + a] == size)
-            || (spread && st[n + a] == 0);
+        turnable &= (st[a] == size && st[n + a] != size)
+            || (spread && (st[n + a] == 0 || (st[a] == 0 && st[n + a] == size)));
     }
     if (n0 > 0 && across && (!inner || n0 == 1) && (n1 >= k->lanes || (!full_out && n0 > 8)))
         done = full_out ? n1 - n1 % k->lanes : n1;
@@ -422,10 +421,11 @@ void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i
 }
 """
 
-STAMP = hashlib.sha256((_DECLARATIONS + _COPIES + _MAP_DRIVER + _ROW_DRIVER).encode()).hexdigest()[:10]
+_ALL = _DECLARATIONS + _COPIES + _MAP_DRIVER + _ROW_DRIVER
+STAMP = hashlib.sha256(_ALL.encode()).hexdigest()[:10]
 DECLARATIONS = _DECLARATIONS.replace("STAMP", STAMP)
 
 
-def support_text(target: Target) -> str:
+def support_text() -> str:
     """The C that every kernel calls; one library of it must be loaded (globally) before them."""
     return DECLARATIONS + _COPIES + _MAP_DRIVER + _ROW_DRIVER

@@ -91,8 +91,10 @@ def _hardware(text: Text, vector: str, load: bool) -> str:
         )
     elif w == 8 and isa != "generic":
         h = text.type("i16", 8)
-        call = f"__builtin_ia32_vcvtph2ps256(({h})b)" if load else (
-            "__builtin_ia32_vcvtps2ph256(x, 4)"
+        call = (
+            f"__builtin_ia32_vcvtph2ps256(({h})b)"
+            if load
+            else ("__builtin_ia32_vcvtps2ph256(x, 4)")
         )
     else:
         return ""

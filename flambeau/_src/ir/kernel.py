@@ -8,6 +8,7 @@ neither vectors nor threads. The loop ABI that a printed kernel has is in ``docs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = [
     "DTYPES",
@@ -112,7 +113,7 @@ class Inst:
     op: str
     args: tuple[int, ...]
     dtype: str
-    attr: complex | str | None = None
+    attr: Any = None
 
 
 @dataclass(frozen=True, slots=True)

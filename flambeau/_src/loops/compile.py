@@ -115,7 +115,7 @@ class KernelLoader:
                 return
             except AttributeError:
                 pass
-        self.toolchain.open(self.toolchain.build(support_text(self.target)), for_others=True)
+        self.toolchain.open(self.toolchain.build(support_text()), for_others=True)
 
 
 _LOADER: list[KernelLoader] = []

@@ -307,10 +307,10 @@ def _value(inst: Inst, args: list[Array], arrays: Sequence[Array], params: Seque
            k: Kernel, length: int) -> Array:  # fmt: skip
     to = np.dtype(_NUMPY[inst.dtype])
     if inst.op == "load":
-        i = int(inst.attr)  # type: ignore[arg-type]
+        i = int(inst.attr)
         return _decode(arrays[i], k.in_dtypes[i])
     if inst.op == "param":
-        v = params[int(inst.attr)]  # type: ignore[arg-type]
+        v = params[int(inst.attr)]
         return np.array(v).astype(to)
     if inst.op == "const":
         return np.array(inst.attr).astype(to)
@@ -351,8 +351,8 @@ def interpret(
         outs = []
         for v, d in zip(k.outs, k.out_dtypes):
             inst = k.insts[v]
-            if inst.op == "load" and k.in_dtypes[int(inst.attr)] == d:  # type: ignore[arg-type]
-                outs.append(arrays[int(inst.attr)])  # type: ignore[arg-type] # every bit is kept
+            if inst.op == "load" and k.in_dtypes[int(inst.attr)] == d:
+                outs.append(arrays[int(inst.attr)])  # every bit is kept
             else:
                 outs.append(_encode(values[v], d))
     if k.kind == "row":

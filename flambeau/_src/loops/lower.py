@@ -23,7 +23,7 @@ from flambeau._src.ir.verify_kernel import verify_kernel
 
 __all__ = ["Tracer", "Value", "common_compute_type", "lower", "param_kinds_of"]
 
-Number = complex  # of which int, float and bool are special cases to a type checker
+Number = int | float | complex
 _REAL = {"complex64": "float32", "complex128": "float64"}
 
 
@@ -207,12 +207,12 @@ class Tracer:
         return "float32" if isinstance(other, float) else "int64"
 
     def _float(self, x: Any, op: str) -> Value:
-        x = self.value(x)
-        if DTYPES[x.dtype].kind in "fc":
-            return x
+        v = self.value(x)
+        if DTYPES[v.dtype].kind in "fc":
+            return v
         if DTYPES[self.compute].kind in "fc":
-            return self.cast(x, self.compute)
-        raise TypeError(f"{op} of {x.dtype}: give the kernel a floating compute_dtype")
+            return self.cast(v, self.compute)
+        raise TypeError(f"{op} of {v.dtype}: give the kernel a floating compute_dtype")
 
     # ---- arithmetic
 
@@ -248,8 +248,11 @@ class Tracer:
 
     def negate(self, a: Any) -> Value:
         a = self.value(a)
-        return self.emit("neg", (self.cast(a, self._arithmetic_type()),) if a.dtype == "bool"
-                         else (a,), a.dtype if a.dtype != "bool" else self._arithmetic_type())
+        return self.emit(
+            "neg",
+            (self.cast(a, self._arithmetic_type()),) if a.dtype == "bool" else (a,),
+            a.dtype if a.dtype != "bool" else self._arithmetic_type(),
+        )
 
     def invert(self, a: Any) -> Value:
         a = self.value(a)
@@ -273,14 +276,14 @@ class Tracer:
 
     def cast(self, x: Any, dtype: str) -> Value:
         """C's conversion; to a 16-bit or 8-bit float: the float32 rounded to that format."""
-        x = self.value(x)
+        v = self.value(x)
         to = compute_type(dtype)
-        inst = self.insts[x.id]
-        if x.dtype != to:
-            x = self.emit("cast", (x,), to)
+        inst = self.insts[v.id]
+        if v.dtype != to:
+            v = self.emit("cast", (v,), to)
         if to != dtype and not (inst.op == "round_to" and inst.attr == dtype):
-            x = self.emit("round_to", (x,), to, dtype)
-        return x
+            v = self.emit("round_to", (v,), to, dtype)
+        return v
 
     def where(self, c: Any, a: Any, b: Any) -> Value:
         c = self.truth(c)
@@ -411,10 +414,10 @@ class Tracer:
         return self._round("round", x)
 
     def abs(self, x: Any) -> Value:
-        x = self.value(x)
-        if DTYPES[x.dtype].kind in "bu":
-            return x
-        return self.emit("abs", (x,), _REAL.get(x.dtype, x.dtype))
+        v = self.value(x)
+        if DTYPES[v.dtype].kind in "bu":
+            return v
+        return self.emit("abs", (v,), _REAL.get(v.dtype, v.dtype))
 
     def real(self, x: Any) -> Value:
         x = self.value(x)
@@ -435,11 +438,11 @@ class Tracer:
 
     def sign(self, x: Any) -> Value:
         """1, 0 or -1; 0 for NaN."""
-        x = self.value(x)
-        if x.dtype == "bool":
-            return x
-        positive = self.cast(x > 0, x.dtype)
-        return positive if DTYPES[x.dtype].kind == "u" else positive - self.cast(x < 0, x.dtype)
+        v = self.value(x)
+        if v.dtype == "bool":
+            return v
+        positive = self.cast(v > 0, v.dtype)
+        return positive if DTYPES[v.dtype].kind == "u" else positive - self.cast(v < 0, v.dtype)
 
     def minimum(self, a: Any, b: Any) -> Value:
         return self.binary("min", a, b)

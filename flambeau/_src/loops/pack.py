@@ -94,7 +94,7 @@ def build_pack(
     targets = pack_targets() if targets is None else targets
     for target in targets:
         units = [unique[i : i + _PER_UNIT] for i in range(0, len(unique), _PER_UNIT)]
-        texts = [support_text(target), *(kernel_text(unit, target) for unit in units)]
+        texts = [support_text(), *(kernel_text(unit, target) for unit in units)]
         path = folder / f"pack.{target.name}.so"
         try:
             tools.compile_parts(texts, path, _flags(target), jobs)

@@ -36,7 +36,7 @@ class KernelRequest:
 
     @property
     def symbol(self) -> str:
-        """The C name: ``{name}__{inputs}__{outputs}``, e.g. ``add_Tensor__float32_float32__float32``."""
+        """The C name, ``{name}__{inputs}__{outputs}``: ``exp__float32__float32``."""
         name = "".join(c if c.isalnum() else "_" for c in self.name)
         symbol = f"{name}__{'_'.join(self.in_dtypes)}__{'_'.join(self.out_dtypes)}"
         return f"{symbol}__{self.compute_dtype}" if self.compute_dtype else symbol

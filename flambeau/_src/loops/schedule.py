@@ -76,7 +76,7 @@ def _kept(k: Kernel, level: list[int], cost: list[int], needs: list[set[int]]) -
     """Values that one pass makes and a later one needs, and that are dear to make again."""
     kept = []
     for v, inst in enumerate(k.insts):
-        if level[v] == 2 and cost[v] >= _KEEP and inst.dtype != "bool":
-            if sum(v in need for need in needs) > 1:
-                kept.append(v)
+        dear = level[v] == 2 and cost[v] >= _KEEP and inst.dtype != "bool"
+        if dear and sum(v in need for need in needs) > 1:
+            kept.append(v)
     return tuple(kept)

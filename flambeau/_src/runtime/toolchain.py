@@ -22,7 +22,15 @@ from pathlib import Path
 
 from flambeau._src.util.config import config
 
-__all__ = ["CompileError", "Library", "Settings", "Toolchain", "ToolchainMissing", "cpu_features", "host_isa"]
+__all__ = [
+    "CompileError",
+    "Library",
+    "Settings",
+    "Toolchain",
+    "ToolchainMissing",
+    "cpu_features",
+    "host_isa",
+]
 
 # Contraction is off so that a kernel gives the same bits alone and fused; the rest only says that
 # nobody reads errno or the exception flags and that integers wrap.
@@ -127,9 +135,9 @@ class Toolchain:
             real = os.path.realpath(self.compiler())
             stat = os.stat(real)
             features = " ".join(sorted(cpu_features()))
-            extra = " ".join((*FLAGS, *self.settings.command[1:], *self.settings.flags))
-            machine = platform.machine()
-            self._identity = f"{real} {stat.st_size} {stat.st_mtime_ns} {machine} {extra} {features}"
+            flags = (*FLAGS, *self.settings.command[1:], *self.settings.flags)
+            compiler = (real, str(stat.st_size), str(stat.st_mtime_ns))
+            self._identity = " ".join((*compiler, platform.machine(), *flags, features))
         return self._identity
 
     def cache_dir(self) -> Path:
