@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau._src.autograd import api as autograd_api
 from flambeau._src.autograd import derived, engine, views  # noqa: F401
-from flambeau._src.kernels.cpu import gemm  # noqa: F401
+from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
 from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
 from flambeau._src.ops import creation, indexing, shapes

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from flambeau._src.ops import (  # noqa: F401
     activation,
     compare,
+    conv,
+    pool,
     copying,
     creation,
     elementary,

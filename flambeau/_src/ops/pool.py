@@ -1,0 +1,226 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.conv import spatial
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+
+
+def pooled(n: int, k: int, s: int, p: int, d: int, ceil: bool) -> int:
+    """One output extent; with ceil the last window must start inside the input or its left padding."""
+    top = n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil else 0)
+    out = top // s + 1
+    if ceil and (out - 1) * s >= n + p:
+        out -= 1
+    return out
+
+
+def geometry(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, d: int, name: str) -> Any:
+    kernel = spatial(kernel, d, "kernel_size")
+    stride = spatial(stride, d, "stride") if len(stride) else kernel
+    padding, dilation = spatial(padding, d, "padding"), spatial(dilation, d, "dilation")
+    if any(s == 0 for s in stride):
+        raise RuntimeError("stride should not be zero")
+    if any(k <= 0 for k in kernel):
+        raise RuntimeError(f"kernel size should be greater than zero, but got {', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d:], kernel, strict=True))}")
+    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
+        raise RuntimeError(
+            f"pad should be at most half of effective kernel size, but got pad={max(padding)}, kernel_size={kernel[0]} and dilation={dilation[0]}"
+        )
+    if x.dim() not in (d + 1, d + 2):
+        raise RuntimeError(f"{name}: Expected {d + 1}D or {d + 2}D input tensor, but got {x.dim()}D" if d > 1 else f"Expected 2D or 3D input to {name}, but got input of size {list(x.shape)}")
+    size = [pooled(n, k, s, p, dl, ceil) for n, k, s, p, dl in zip(x.shape[-d:], kernel, stride, padding, dilation, strict=True)]
+    if any(v < 1 for v in size):
+        raise RuntimeError(
+            f"Given input size: ({'x'.join(map(str, x.shape[-d - 1:]))}). Calculated output size: "
+            f"({'x'.join(map(str, [x.shape[-d - 1], *size]))}). Output size is too small"
+        )
+    return kernel, stride, padding, dilation, size
+
+
+def batched(t: Tensor, d: int) -> Tensor:
+    """t with a batch dimension, as a view for kernels."""
+    if t.dim() == d + 2:
+        return t
+    return _native.alias(Tensor, t, (1, *t.shape), (0, *t.stride()), t.storage_offset())
+
+
+def _stride(x: Tensor, shape: Any) -> Any:
+    return layout.channels_last_strides(shape) if layout.looks_channels_last(x) and len(shape) in (4, 5) else None
+
+
+def _max(d: int) -> None:
+    name = f"max_pool{d}d_with_indices"
+    args = f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, int[{d}] dilation=1, bool ceil_mode=False"
+
+    def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+        size = geometry(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d")[4]
+        if not (x.dtype.is_floating_point or dt.is_integral(x.dtype, with_bool=False)):
+            raise NotImplementedError(f"\"max_pool{d}d\" not implemented for '{dt.scalar_name(x.dtype)}'")
+        shape = [*x.shape[:-d], *size]
+        st = _stride(x, shape)
+        return TensorSpec(shape, x.dtype, x.device, st), TensorSpec(shape, dt.int64, x.device, st)
+
+    def kernel_(outs: Any, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
+        k, s, p, dl, _ = geometry(x, kernel, stride, padding, dilation, ceil, d, "")
+        slot("max_pool")(batched(outs[0], d), batched(outs[1], d), batched(x, d), k, s, p, dl)
+
+    def vjp(b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+        return getattr(aten, name + "_backward")(g[0], x, kernel, stride, padding, dilation, ceil, b.outs[1])
+
+    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+        return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
+
+    def back_kernel(out: Tensor, g: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Tensor) -> None:
+        slot("scatter_planes")(batched(out, d), batched(g, d), batched(indices, d))
+
+    def back_vjp(b: Any, gg: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any) -> Any:
+        flat = gg.reshape([*gg.shape[:-d], -1])
+        picked = flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).reshape(indices.shape)
+        return picked, aten.zeros_like(x) if b.needs[1] else None, None
+
+    def plain(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Tensor:
+        return getattr(aten, name)(x, kernel, stride, padding, dilation, ceil)[0]
+
+    common = {"__module__": __name__}
+    if d > 1:
+        type(f"MaxPool{d}dIndices", (Opaque,), {
+            "__doc__": "The largest of each window and where it stands.", "schema": f"{name}(Tensor self, {args}) -> (Tensor, Tensor)", **common,
+            "public": "nn", "out": "out", "out_args": ("out", "indices"), "meta": meta, "kernel": kernel_, "vjp": vjp, "differentiable": (0,),
+        })  # fmt: skip
+        plain_args = f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, int[{d}] dilation, bool ceil_mode"
+        type(f"MaxPool{d}dBackward", (Opaque,), {
+            "__doc__": "Each gradient to where the largest stood.", **common, "public": "nn", "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp,
+            "schema": f"{name}_backward(Tensor grad_output, Tensor self, {plain_args}, Tensor indices) -> Tensor",
+            "out": "grad_input", "out_args": ("grad_input",),
+        })  # fmt: skip
+        type(f"MaxPool{d}d", (Composite,), {
+            "__doc__": "The largest of each window.", "schema": f"max_pool{d}d(Tensor self, {args}) -> Tensor", "public": "function", "decompose": plain, **common,
+        })  # fmt: skip
+        return
+
+    def one_indices(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+        geometry(x, kernel, stride, padding, dilation, ceil, 1, "max_pool1d")
+        out, i = aten.max_pool2d_with_indices(
+            x.unsqueeze(-2), [1, *kernel], [1, *stride] if len(stride) else [], [0, *padding], [1, *dilation], ceil
+        )
+        return out.squeeze(-2), i.squeeze(-2)
+
+    def one(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Tensor:
+        return one_indices(x, kernel, stride, padding, dilation, ceil)[0]
+
+    args = "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False"
+    type("MaxPool1dIndices", (Composite,), {
+        "__doc__": "The largest of each window and where it stands.", "schema": f"max_pool1d_with_indices(Tensor self, {args}) -> (Tensor, Tensor)",
+        "public": "function", "decompose": one_indices, **common,
+    })  # fmt: skip
+    type("MaxPool1d", (Composite,), {
+        "__doc__": "The largest of each window.", "schema": f"max_pool1d(Tensor self, {args}) -> Tensor", "public": "function", "decompose": one, **common,
+    })  # fmt: skip
+
+
+def divisor(x: Tensor, kernel: Any, stride: Any, padding: Any, size: Any, include: bool, override: Any) -> Any:
+    """What each window's sum is divided by."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    if override:
+        return float(override)
+    d = len(kernel)
+    total = np.ones(size)
+    for i in range(d):
+        n = x.shape[x.dim() - d + i]
+        start = np.arange(size[i]) * stride[i] - padding[i]
+        end = np.minimum(start + kernel[i], n + padding[i])
+        if not include:
+            start, end = np.maximum(start, 0), np.minimum(end, n)
+        total = total * (end - start).reshape([-1 if j == i else 1 for j in range(d)])
+    return total.astype(np.float64 if x.dtype is dt.float64 else np.float32)
+
+
+def _avg(d: int) -> None:
+    extra = ", int? divisor_override=None" if d > 1 else ""
+    args = f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, bool ceil_mode=False, bool count_include_pad=True{extra}"
+    name = f"avg_pool{d}d"
+    if d == 1:
+
+        def one(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool) -> Tensor:
+            geometry(x, kernel, stride, padding, [1], ceil, 1, name)
+            return aten.avg_pool2d(x.unsqueeze(-2), [1, *kernel], [1, *stride] if len(stride) else [], [0, *padding], ceil, include).squeeze(-2)
+
+        type("AvgPool1d", (Composite,), {"__doc__": "The mean of each window.", "__module__": __name__, "decompose": one,
+             "schema": f"{name}(Tensor self, {args}) -> Tensor", "public": "function, nn"})  # fmt: skip
+        return
+
+    def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> Any:
+        if override == 0:
+            raise RuntimeError("divisor must be not zero")
+        shape = [*x.shape[:-d], *geometry(x, kernel, stride, padding, [1], ceil, d, name)[4]]
+        return TensorSpec(shape, x.dtype, x.device, _stride(x, shape))
+
+    def kernel_(out: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> None:
+        k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
+        slot("avg_pool")(batched(out, d), batched(x, d), k, s, p, divisor(x, k, s, p, size, include, override))
+
+    def vjp(b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> Any:
+        return getattr(aten, name + "_backward")(g, x, kernel, stride, padding, ceil, include, override)
+
+    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+        return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
+
+    def back_kernel(out: Tensor, g: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> None:
+        k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
+        slot("avg_pool_backward")(batched(out, d), batched(g, d), k, s, p, divisor(x, k, s, p, size, include, override))
+
+    def back_vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:
+        return getattr(aten, name)(gg, *rest), aten.zeros_like(x) if b.needs[1] else None
+
+    common = {"__module__": __name__, "public": "nn"}
+    type(f"AvgPool{d}d", (Opaque,), {"__doc__": "The mean of each window.", "schema": f"{name}(Tensor self, {args}) -> Tensor", "out": "out",
+         "meta": meta, "kernel": kernel_, "vjp": vjp, **common})  # fmt: skip
+    back = f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, bool ceil_mode, bool count_include_pad, int? divisor_override"
+    type(f"AvgPool{d}dBackward", (Opaque,), {"__doc__": "Each gradient spread over its window.", "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp,
+         "schema": f"{name}_backward(Tensor grad_output, Tensor self, {back}) -> Tensor", **common})  # fmt: skip
+
+
+for _d in (1, 2, 3):
+    _max(_d)
+    _avg(_d)
+
+
+def _adaptive(d: int) -> None:
+    """Windows that tile the input as evenly as integers allow."""
+
+    def bounds(n: int, out: int) -> list[tuple[int, int]]:
+        return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+
+    def decompose(x: Tensor, size: Any) -> Tensor:
+        size = [x.shape[-d + i] if s is None else s for i, s in enumerate(spatial(size, d, "output_size"))]
+        if x.dim() not in (d + 1, d + 2):
+            raise RuntimeError(f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got {list(x.shape)}")
+        if all(s == 1 for s in size):
+            return x.mean(list(range(-d, 0)), True)
+        for i in range(d):
+            axis = x.dim() - d + i
+            n, o = x.shape[axis], size[i]
+            if n == o:
+                continue
+            if n % o == 0:
+                x = x.unflatten(axis, (o, n // o)).mean(axis + 1)
+            else:
+                x = aten.cat([x.narrow(axis, a, z - a).mean(axis, True) for a, z in bounds(n, o)], axis)
+        return x
+
+    type(f"AdaptiveAvgPool{d}d", (Composite,), {"__doc__": "Means over windows that tile the input.", "__module__": __name__,
+         "schema": f"adaptive_avg_pool{d}d(Tensor self, int[{d}] output_size) -> Tensor", "public": "function, nn", "decompose": decompose})  # fmt: skip
+
+
+for _d in (1, 2, 3):
+    _adaptive(_d)
