@@ -89,8 +89,8 @@ static inline int fl_recording(void) { return fl_state.grad && !(fl_state.suspen
 
 typedef void (*fl_loop)(char **, const int64_t *, int64_t, int64_t, const void *);
 
-extern PyTypeObject DTypeType, DeviceType, StorageType, VersionCellType, SavedType;
-extern PyTypeObject *TensorType, *NodeType, *SizeType;
+extern PyTypeObject DTypeType, DeviceType, VersionCellType, SavedType;
+extern PyTypeObject *StorageType, *TensorType, *NodeType, *SizeType;
 extern DType *fl_dtypes[FL_NDTYPES];
 extern Device *fl_cpu;
 extern PyObject *fl_hooks;   /* dict: names -> Python functions that C calls upward */
@@ -137,5 +137,5 @@ int fl_num_threads(void);
 int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out);
 
 int fl_state_init(PyObject *), fl_storage_init(PyObject *), fl_tensor_init(PyObject *), fl_node_init(PyObject *),
-    fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_random_init(PyObject *);
+    fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_indexed_init(PyObject *), fl_random_init(PyObject *);
 static inline int fl_add_type(PyObject *m, PyTypeObject *t) { return PyType_Ready(t) < 0 ? -1 : PyModule_AddType(m, t); }
