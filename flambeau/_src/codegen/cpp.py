@@ -90,7 +90,12 @@ def _stream_store(body: Body, out: int, address: str, value: str) -> str | None:
     if builtin is None or isa == "generic" or (n == 64 and isa != "avx512"):
         return None
     q = body.text.type("i64", n // 8)
-    return f"{builtin}(({q} *)({address}), ({q})({value}));"
+    body.text.once(
+        f"stream {n}",
+        f"#ifdef __clang__\n#define stream_{n}(p, v) __builtin_nontemporal_store(v, p)\n#else\n"
+        f"#define stream_{n}(p, v) {builtin}(p, v)\n#endif",
+    )
+    return f"stream_{n}(({q} *)({address}), ({q})({value}));"
 
 
 def _loop(symbol: str, body: Body, schedule: Schedule, stream: bool) -> bool:

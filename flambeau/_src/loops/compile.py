@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from flambeau._src.codegen.cpp import print_kernels
-from flambeau._src.codegen.staging import STAMP, support_text
 from flambeau._src.codegen.target import GENERIC, V3, V4, Target
-from flambeau._src.ir.kernel import Kernel
 from flambeau._src.runtime.toolchain import (
     Library,
     Toolchain,
@@ -18,9 +16,10 @@ from flambeau._src.runtime.toolchain import (
 )
 from flambeau._src.util.config import config
 
-from .lower import lower
 from .request import KernelRequest
-from .schedule import schedule
+
+if TYPE_CHECKING:
+    from flambeau._src.ir.kernel import Kernel
 
 __all__ = ["KernelLoader", "host_target", "kernel_address", "kernel_of", "kernel_text", "loader"]
 
@@ -32,6 +31,8 @@ def host_target() -> Target:
 
 def kernel_of(request: KernelRequest) -> Kernel:
     """The request's kernel IR."""
+    from .lower import lower  # lazy: a kernel from the pack needs no lowering
+
     return lower(
         request.expr, request.kind, request.in_dtypes, request.out_dtypes, request.n_params,
         request.param_kinds, request.compute_dtype,
@@ -40,6 +41,10 @@ def kernel_of(request: KernelRequest) -> Kernel:
 
 def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
     """The C of several requests as one translation unit (needs the support library)."""
+    from flambeau._src.codegen.cpp import print_kernels  # lazy: nor a code generator
+
+    from .schedule import schedule  # lazy: nor a schedule
+
     kernels = [(r.symbol, kernel_of(r)) for r in requests]
     return print_kernels([(s, k, schedule(k)) for s, k in kernels], target)
 
@@ -108,6 +113,8 @@ class KernelLoader:
 
     def _load_support(self) -> None:
         """Makes the drivers that every kernel calls known to the dynamic linker."""
+        from flambeau._src.codegen.staging import STAMP, support_text  # lazy: as above
+
         pack = self.pack()
         if pack is not None:
             try:

@@ -8,7 +8,6 @@ is first asked for. A pack whose sources have changed since is not used.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -18,7 +17,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flambeau._src.codegen.staging import support_text
 from flambeau._src.codegen.target import GENERIC, TARGETS, V3, V4, Target
 from flambeau._src.runtime.toolchain import CompileError, Library, Toolchain
 
@@ -88,6 +86,8 @@ def build_pack(
 
     A target that the compiler does not know is left out, unless it is the last.
     """
+    from flambeau._src.codegen.staging import support_text  # lazy: opening a pack needs none
+
     tools = toolchain or Toolchain()
     unique = list({r.symbol: r for r in requests}.values())
     sizes: dict[str, int] = {}
@@ -124,6 +124,8 @@ def open_pack(toolchain: Toolchain, folder: Path = _HERE) -> Library | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Builds the pack of the declared operators."""
+    import argparse  # lazy: opening a pack needs none
+
     parser = argparse.ArgumentParser(description="Build the kernel pack.")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--targets", nargs="*", choices=sorted(TARGETS), default=None)

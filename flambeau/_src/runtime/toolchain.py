@@ -11,14 +11,11 @@ import ctypes
 import hashlib
 import os
 import platform
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flambeau._src.util.config import config
 
@@ -100,7 +97,7 @@ class Toolchain:
     settings: Settings = Settings()
     _compiler: str | None = None
     _identity: str | None = None
-    _scratch: tempfile.TemporaryDirectory[str] | None = None
+    _scratch: Any = None  # a TemporaryDirectory
     _loaded: dict[str, Library] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -111,6 +108,8 @@ class Toolchain:
             ToolchainMissing: none was found; the message says what to do.
         """
         if self._compiler is None:
+            import shutil  # lazy: kernels from the pack need no compiler
+
             names = self.settings.command[:1] or ("cc", "gcc", "clang")
             found = next((p for p in map(shutil.which, names) if p), None)
             if found is None:
@@ -144,6 +143,8 @@ class Toolchain:
         """The folder of compiled kernels, made when missing."""
         if not self.settings.cache:
             if self._scratch is None:
+                import tempfile  # lazy: only without a cache, and to compile
+
                 self._scratch = tempfile.TemporaryDirectory(prefix="flambeau-")
             return Path(self._scratch.name)
         path = Path(self.settings.cache_dir) / "kernels"
@@ -168,6 +169,9 @@ class Toolchain:
         Raises:
             CompileError: with the compiler's message; the text is left beside ``path``.
         """
+        import subprocess  # lazy: compiling is rare
+        import tempfile  # lazy: as above
+
         handle, temporary = tempfile.mkstemp(".tmp", path.stem, path.parent)
         os.close(handle)
         command = [*self._command(flags), "-shared", "-x", "c", "-", "-o", temporary, *libs]
@@ -184,6 +188,11 @@ class Toolchain:
         self, texts: Sequence[str], path: Path, flags: Sequence[str] = (), jobs: int = 1
     ) -> None:
         """Compiles several translation units, ``jobs`` at a time, into one library at ``path``."""
+        import shutil  # lazy: only to build a pack
+        import subprocess  # lazy: as above
+        import tempfile  # lazy: as above
+        from concurrent.futures import ThreadPoolExecutor  # lazy: as above
+
         with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
             objects = [os.path.join(folder, f"{i}.o") for i in range(len(texts))]
 
