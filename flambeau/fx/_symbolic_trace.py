@@ -550,6 +550,7 @@ def symbolic_trace(
     return GraphModule(tracer.root, graph, name)
 
 
+@wrap
 def _assert_is_none(value: object, msg: str) -> None:
     if value is not None:
         raise AssertionError(msg)

@@ -459,6 +459,7 @@ class GraphModule(Module):
                 **(graph._tracer_extras or {}),
                 "concrete_args": _open_arguments(graph._codegen),
             }
+            state["_saved_codegen"] = graph._codegen
         return reduce_graph_module, (state, _format_import_block(code.globals))
 
     def __reduce_package__(self, exporter: Any) -> tuple[Any, ...]:

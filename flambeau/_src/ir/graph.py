@@ -31,6 +31,7 @@ class NodeList:
     """The nodes in order. Erasing or inserting while iterating is allowed."""
 
     __module__ = "flambeau.fx.graph"
+    __qualname__ = "_node_list"
     __slots__ = ("direction", "graph")
 
     def __init__(self, graph: Graph, direction: str = "next") -> None:
@@ -65,6 +66,7 @@ class InsertPoint:
     """Where new nodes go; as a context manager, only inside the ``with``."""
 
     __module__ = "flambeau.fx.graph"
+    __qualname__ = "_InsertPoint"
     __slots__ = ("graph", "orig_insert")
 
     def __init__(self, graph: Graph, new_insert: Callable[[Node], None]) -> None:

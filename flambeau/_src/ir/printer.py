@@ -437,7 +437,8 @@ class _Body:
         if target is getattr and len(node.args) == 2 and _is_attribute(node.args[1]):
             return f"{left} = {self.values.repr(node.args[0])}.{node.args[1]}"
         function = self.values.function(target)
-        if node.meta.get("is_wrapped", False):
+        # Public functions are reached through a module: no global of this code hides them.
+        if node.meta.get("is_wrapped", False) and "." not in function:
             self.wrapped.append(function)
         return f"{left} = {function}({self.values.arguments(node.args, node.kwargs)})"
 
@@ -492,6 +493,7 @@ class PyTreeCodeGen(CodeGen):
     """A function of nested arguments: they are flattened first, and the result is rebuilt."""
 
     __module__ = "flambeau.fx.graph"
+    __qualname__ = "_PyTreeCodeGen"
 
     def __init__(self, pytree_info: PyTreeInfo) -> None:
         super().__init__()
@@ -512,8 +514,6 @@ class PyTreeCodeGen(CodeGen):
         self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False
     ) -> str:
         parameters = list(self.pytree_info.orig_args)
-        if parameters and parameters[0] == "self":
-            parameters.pop(0)
         head = super().gen_fn_def(parameters, maybe_return_annotation, expanded_def=expanded_def)
         if not free_vars:
             return head
@@ -523,6 +523,9 @@ class PyTreeCodeGen(CodeGen):
             for name, text in zip(names, free_vars, strict=True)
             if ":" in text
         ]
+        # A traced method's structure has its module as the first leaf.
+        if parameters[:1] == ["self"]:
+            names.insert(0, "self")
         given = f"[{', '.join(parameters)}]"
         unpack = f"{', '.join(names)}, = fx_pytree.tree_flatten_spec({given}, self._in_spec)"
         lines = [unpack, *typed]
@@ -545,6 +548,7 @@ class BoxedCodeGen(CodeGen):
     """A function of one list, which it empties: the caller keeps none of the inputs alive."""
 
     __module__ = "flambeau.fx.graph"
+    __qualname__ = "_BoxedCodeGen"
 
     def gen_fn_def(
         self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False
