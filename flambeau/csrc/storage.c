@@ -58,7 +58,7 @@ static void block_put(char *p, int64_t size) {
 }
 
 static Storage *bare(int64_t nbytes, Device *device) {
-    Storage *s = PyObject_New(Storage, &StorageType);
+    Storage *s = PyObject_New(Storage, StorageType);
     if (!s) return NULL;
     s->data = NULL; s->nbytes = nbytes; s->capacity = 0; s->version = 0; s->flags = 0;
     s->owner = s->dict = s->weakrefs = NULL;
@@ -96,7 +96,9 @@ static void dealloc(Storage *s) {
     release(s);
     Py_DECREF(s->device);
     Py_XDECREF(s->dict);
+    PyTypeObject *type = Py_TYPE(s);
     PyObject_Free(s);
+    Py_DECREF(type);
 }
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kw) {
     static char *names[] = {"nbytes", "device", NULL};
@@ -169,14 +171,15 @@ static int getbuffer(Storage *s, Py_buffer *b, int flags) {
     if (!s->data && s->nbytes) { PyErr_SetString(PyExc_BufferError, "this storage has no bytes (fake or meta tensor)"); return -1; }
     return PyBuffer_FillInfo(b, (PyObject *)s, s->data ? s->data : empty, s->nbytes, !!(s->flags & FL_S_READONLY), flags);
 }
-static PyBufferProcs bufs = {(getbufferproc)getbuffer, NULL};
-static PySequenceMethods seq = {.sq_length = (lenfunc)s_len};
-PyTypeObject StorageType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.UntypedStorage", .tp_basicsize = sizeof(Storage),
-    .tp_dealloc = (destructor)dealloc, .tp_flags = Py_TPFLAGS_DEFAULT, .tp_new = make, .tp_methods = methods,
-    .tp_getset = getset, .tp_as_buffer = &bufs, .tp_as_sequence = &seq, .tp_dictoffset = offsetof(Storage, dict),
-    .tp_weaklistoffset = offsetof(Storage, weakrefs),
-    .tp_doc = "The bytes that tensors share: aliases hold the same cell."};
+/* A heap type, so that Python can attach what is not mechanism (core/storage.py). */
+PyTypeObject *StorageType;
+static PyMemberDef members[] = {
+    {"__dictoffset__", T_PYSSIZET, offsetof(Storage, dict), READONLY},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(Storage, weakrefs), READONLY}, {0}};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc}, {Py_tp_new, make}, {Py_tp_methods, methods}, {Py_tp_getset, getset},
+    {Py_tp_members, members}, {Py_bf_getbuffer, getbuffer}, {Py_sq_length, s_len},
+    {Py_tp_doc, "The bytes that tensors share: aliases hold the same cell."}, {0, NULL}};
 
 static PyObject *stats(PyObject *m, PyObject *u) {
     return Py_BuildValue("{sLsLsLsL}", "live_bytes", (long long)live_bytes, "peak_bytes", (long long)peak_bytes,
@@ -193,5 +196,8 @@ static PyMethodDef module_methods[] = {
     {"memory_stats", stats, METH_NOARGS}, {"empty_cache", empty_cache, METH_NOARGS},
     {"set_cache_limit", set_limit, METH_O}, {0}};
 int fl_storage_init(PyObject *m) {
-    return fl_add_type(m, &StorageType) || PyModule_AddFunctions(m, module_methods) ? -1 : 0;
+    PyType_Spec spec = {"flambeau.UntypedStorage", sizeof(Storage), 0, Py_TPFLAGS_DEFAULT, slots};
+    StorageType = (PyTypeObject *)PyType_FromSpec(&spec);
+    if (!StorageType || PyModule_AddObjectRef(m, "UntypedStorage", (PyObject *)StorageType) < 0) return -1;
+    return PyModule_AddFunctions(m, module_methods);
 }

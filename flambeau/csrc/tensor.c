@@ -522,7 +522,7 @@ static int take_geometry(Tensor *t, int n, const int64_t *sizes, const int64_t *
 /* _set(storage, offset, size, stride, dtype): re-point this very tensor. */
 static PyObject *m_set(Tensor *t, PyObject *args) {
     PyObject *st, *sz, *sd, *dt = (PyObject *)t->dtype; long long off; int64_t a[FL_MAXDIM], b[FL_MAXDIM];
-    if (!PyArg_ParseTuple(args, "O!LOO|O!", &StorageType, &st, &off, &sz, &sd, &DTypeType, &dt)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!LOO|O!", StorageType, &st, &off, &sz, &sd, &DTypeType, &dt)) return NULL;
     int n = fl_ints(sz, a, "set_", "size"), m = fl_ints(sd, b, "set_", "stride");
     if (n < 0 || m < 0) return NULL;
     if (n != m) { PyErr_Format(PyExc_RuntimeError, "set_: mismatch in length of strides and shape: %d and %d", m, n); return NULL; }
@@ -589,7 +589,7 @@ static PyObject *f_alias(PyObject *m, PyObject *const *a, Py_ssize_t n) {
 /* wrap(cls, storage, dtype, size, stride, offset): a tensor over given bytes. */
 static PyObject *f_wrap(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     int64_t sz[FL_MAXDIM], st[FL_MAXDIM]; int nd, ns;
-    if (n != 6 || !PyType_Check(a[0]) || Py_TYPE(a[1]) != &StorageType || Py_TYPE(a[2]) != &DTypeType) { PyErr_SetString(PyExc_TypeError, "wrap(cls, storage, dtype, size, stride, offset)"); return NULL; }
+    if (n != 6 || !PyType_Check(a[0]) || Py_TYPE(a[1]) != StorageType || Py_TYPE(a[2]) != &DTypeType) { PyErr_SetString(PyExc_TypeError, "wrap(cls, storage, dtype, size, stride, offset)"); return NULL; }
     if ((nd = fl_ints(a[3], sz, "set_", "size")) < 0 || (ns = fl_ints(a[4], st, "set_", "stride")) < 0) return NULL;
     if (nd != ns) { PyErr_Format(PyExc_RuntimeError, "mismatch in length of strides and shape"); return NULL; }
     Tensor *t = fl_tensor_alloc((PyTypeObject *)a[0], (Storage *)Py_NewRef(a[1]), (DType *)a[2], nd);
