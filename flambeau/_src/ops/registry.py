@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 from flambeau._src.ops import (  # noqa: F401
     activation,
+    scan,
+    loss,
+    attention,
     compare,
     conv,
     pool,

@@ -672,7 +672,8 @@ def unflatten_method(self: Tensor, dim: int, sizes: Any) -> Tensor:
     return aten.unflatten(self, dim, sizes)
 
 
-def _gathered(tensors: tuple[Any, ...]) -> Any:
+def gathered(tensors: tuple[Any, ...]) -> Any:
+    """The arguments of f(*tensors), which may also be called as f([...])."""
     if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
         return tensors[0]
     return tensors
@@ -681,13 +682,13 @@ def _gathered(tensors: tuple[Any, ...]) -> Any:
 @overridable
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common extents; views."""
-    return aten.broadcast_tensors(list(_gathered(tensors)))
+    return aten.broadcast_tensors(list(gathered(tensors)))
 
 
 def _at_least(name: str) -> Any:
     @overridable
     def function(*tensors: Any) -> Any:
-        given = _gathered(tensors) if len(tensors) == 1 else tensors
+        given = gathered(tensors) if len(tensors) == 1 else tensors
         operator = getattr(aten, name)
         if len(tensors) == 1 and isinstance(tensors[0], Tensor):
             return operator(tensors[0])

@@ -1,0 +1,356 @@
+"""Attention and Einstein sums."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
+
+
+def check_attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool) -> None:
+    if not (q.dtype is k.dtype is v.dtype):
+        raise RuntimeError(
+            f"Expected query, key, and value to have the same dtype, but got query.dtype: {_name(q)} key.dtype: {_name(k)} and value.dtype: {_name(v)} instead."
+        )
+    if min(t.dim() for t in (q, k, v)) < 2:
+        raise RuntimeError(
+            f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {q.dim()}, key.dim: {k.dim()} and value.dim: {v.dim()} instead."
+        )
+    if mask is not None:
+        if mask.dtype is not dt.bool_ and mask.dtype is not q.dtype and mask.dtype is not dt.float32:
+            raise RuntimeError(
+                f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(mask)} and  query.dtype: {_name(q)} instead."
+            )
+        if is_causal:
+            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+
+
+def _name(t: Tensor) -> str:
+    return {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half", "int64": "long int", "bool": "bool"}.get(t.dtype.name, t.dtype.name)
+
+
+class ScaledDotProductAttention(Composite):
+    """softmax(scale q kᵀ + mask) v (Vaswani et al. 2017). q (…, L, E), k (…, S, E), v (…, S, Ev)."""
+
+    schema = (
+        "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+        "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor"
+    )
+    public = "nn"
+    autocast = "lower"
+
+    def decompose(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool, scale: Any, enable_gqa: bool) -> Tensor:
+        check_attention(q, k, v, mask, dropout_p, is_causal)
+        if mask is not None and mask.dtype is dt.bool_:
+            zero = aten.zeros((), dtype=q.dtype, device=q.device)
+            mask = aten.where(mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+        if _fits(q, k, v, mask, dropout_p, enable_gqa):
+            return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
+        return aten._scaled_dot_product_attention_math(q, k, v, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+
+
+def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, gqa: bool) -> bool:
+    """What the fused CPU kernel takes."""
+    if dropout_p or gqa or any(t.dim() != 4 for t in (q, k, v)) or any(not t.numel() for t in (q, k, v)):
+        return False
+    if not (q.shape[-1] == k.shape[-1] == v.shape[-1]) or q.dtype not in (dt.float32, dt.float64, dt.bfloat16, dt.float16):
+        return False
+    if q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
+        return False
+    if any(t.stride()[-1] != 1 for t in (q, k, v)):
+        return False
+    if mask is None:
+        return True
+    if mask.requires_grad or mask.dtype not in (q.dtype, dt.float32) or mask.dim() not in (2, 4):
+        return False
+    tail = tuple(mask.shape[-2:])
+    if tail[0] not in (1, q.shape[2]) or tail[1] not in (1, k.shape[2]):
+        return False
+    return mask.dim() == 2 or (mask.shape[0] in (1, q.shape[0]) and mask.shape[1] in (1, q.shape[1]))
+
+
+class AttentionMath(Composite):
+    """Attention out of its parts; also gives the weights."""
+
+    schema = (
+        "_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+        "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)"
+    )
+    public = "function"
+
+    def decompose(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool, dropout_mask: Any, scale: Any, enable_gqa: bool) -> Any:
+        kind = q.dtype
+        if kind in (dt.float16, dt.bfloat16):
+            q, k, v = q.to(dt.float32), k.to(dt.float32), v.to(dt.float32)
+            mask = mask.to(dt.float32) if mask is not None and mask.dtype is not dt.bool_ else mask
+        root = math.sqrt(scale) if scale is not None and scale >= 0 else None
+        negative = scale is not None and scale < 0
+        if scale is None:
+            root = math.sqrt(1.0 / math.sqrt(q.shape[-1])) if q.shape[-1] else 1.0
+        elif negative:
+            root = math.sqrt(-scale)
+        if enable_gqa:
+            n = q.shape[-3]
+            if k.shape[-3] != n:
+                k = k.repeat_interleave(n // k.shape[-3], -3)
+                v = v.repeat_interleave(n // v.shape[-3], -3)
+        q = q * (-root if negative else root)
+        if is_causal:
+            rows, cols = q.shape[-2], k.shape[-2]
+            causal = aten.ones((rows, cols), dtype=dt.bool_, device=q.device).tril()
+            zero = aten.zeros((), dtype=q.dtype, device=q.device)
+            mask = aten.where(causal, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+        scores = aten.matmul(q, k.transpose(-2, -1) * root)
+        if mask is not None:
+            if mask.dtype is dt.bool_:
+                zero = aten.zeros((), dtype=q.dtype, device=q.device)
+                mask = aten.where(mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+            scores = scores + mask
+        weights = safe_softmax(scores) if mask is not None else aten.softmax(scores, -1)
+        if dropout_p > 0:
+            if dropout_mask is not None:
+                weights = weights.masked_fill(dropout_mask.logical_not(), 0.0)
+                return aten.matmul(weights, v * (1.0 / (1.0 - dropout_p))).to(kind), weights.to(kind)
+            weights = aten.dropout(weights, dropout_p, True)
+        return aten.matmul(weights, v).to(kind), weights.to(kind)
+
+
+def safe_softmax(scores: Tensor) -> Tensor:
+    """softmax with zeros, not NaN, for rows that are masked out whole."""
+    out = aten.softmax(scores, -1)
+    dead = (scores == float("-inf")).all(-1, True)
+    return aten.where(dead, aten.zeros((), dtype=out.dtype, device=out.device), out)
+
+
+class FlashAttentionCpu(Opaque):
+    """Attention whose weights are never kept: the output and the log-sum-exp of the scores."""
+
+    schema = (
+        "_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0.0, "
+        "bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)"
+    )
+    public = "function"
+    differentiable = (0,)
+    node_name = "ScaledDotProductFlashAttentionForCpu"
+
+    def meta(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+        n, h, rows, e = q.shape
+        kind = dt.float32 if q.dtype in (dt.bfloat16, dt.float16) else q.dtype
+        stride = (rows * h * e, e, h * e, 1)
+        lse = (rows * h, 1, h)
+        return TensorSpec((n, h, rows, v.shape[-1]), q.dtype, q.device, stride), TensorSpec((n, h, rows), kind, q.device, lse)
+
+    def kernel(outs: Any, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> None:
+        wide = outs[1].dtype
+        p, lse = attention_weights(cast(q, wide), cast(k, wide), mask, is_causal, scale)
+        copy = slot("copy_into")
+        copy(outs[0], aten.matmul(p, cast(v, wide)))
+        copy(outs[1], lse)
+
+    def vjp(b: Any, g: Any, q: Any, k: Any, v: Any, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+        got = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            g[0], q, k, v, b.outs[0], b.outs[1], dropout_p, is_causal, attn_mask=mask, scale=scale
+        )
+        return tuple(got) if mask is None else (*got, None)
+
+    def decompose(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+        p, lse = attention_weights(q, k, mask, is_causal, scale)
+        return aten.matmul(p, v), lse
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Any, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor]:
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = aten.matmul(q * scale, k.transpose(-2, -1))
+    if is_causal:
+        rows, cols = scores.shape[-2:]
+        keep = aten.ones((rows, cols), dtype=dt.bool_, device=q.device).tril()
+        scores = scores.masked_fill(~keep, float("-inf"))
+    if mask is not None:
+        scores = scores + cast_like(mask, scores)
+    lse = aten.logsumexp(scores, [-1], True)
+    p = (scores - lse).exp()
+    if mask is not None:
+        p = aten.where(lse == float("-inf"), aten.zeros((), dtype=p.dtype), p)
+    return p, lse.squeeze(-1)
+
+
+def cast_like(t: Tensor, like: Tensor) -> Tensor:
+    return t if t.dtype is like.dtype else t.to(like.dtype)
+
+
+class FlashAttentionCpuBackward(Opaque):
+    """Gradients of attention for query, key and value."""
+
+    schema = (
+        "_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
+        "Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor? attn_mask=None, float? scale=None) -> "
+        "(Tensor grad_query, Tensor grad_key, Tensor grad_value)"
+    )
+    public = "function"
+
+    def meta(g: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
+        specs = []
+        for t in (q, k, v):
+            n, h, rows, e = t.shape
+            specs.append(TensorSpec(t.shape, t.dtype, t.device, (rows * h * e, e, h * e, 1)))
+        return tuple(specs)
+
+    def kernel(outs: Any, g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> None:
+        wide = lse.dtype
+        got = gradients(*[cast(t, wide) for t in (g, q, k, v, out)], mask, is_causal, scale)
+        for o, t in zip(outs, got, strict=True):
+            slot("copy_into")(o, t)
+
+    def decompose(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+        return gradients(g, q, k, v, None, mask, is_causal, scale)
+
+
+def gradients(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Any, mask: Any, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor, Tensor]:
+    s = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    p, _ = attention_weights(q, k, mask, is_causal, scale)
+    gv = aten.matmul(p.transpose(-2, -1), g)
+    gp = aten.matmul(g, v.transpose(-2, -1))
+    delta = (g * out).sum(-1, True) if out is not None else (gp * p).sum(-1, True)
+    gs = p * (gp - delta)
+    return aten.matmul(gs, k) * s, aten.matmul(gs.transpose(-2, -1), q) * s, gv
+
+
+# ---- einsum ----
+
+
+class Einsum(Composite):
+    """Sums of products by index letters (NumPy's einsum)."""
+
+    schema = "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"
+    public = "function"
+
+    def decompose(equation: str, tensors: Any, path: Any) -> Tensor:
+        return einsum(equation, list(tensors))
+
+
+def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each operand and of the output; dots become labels '.0', '.1', …"""
+    equation = equation.replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        more = "more" if len(terms) > len(tensors) else "fewer"
+        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation" if more == "more" else "einsum(): fewer operands were provided than specified in the equation" if len(terms) > len(tensors) else "einsum(): more operands were provided than specified in the equation")
+    dots = 0
+    for term, t in zip(terms, tensors, strict=True):
+        if "..." in term:
+            dots = max(dots, t.dim() - len(term.replace("...", "")))
+    labels = []
+    for i, (term, t) in enumerate(zip(terms, tensors, strict=True)):
+        out: list[str] = []
+        j = 0
+        while j < len(term):
+            if term.startswith("...", j):
+                n = t.dim() - len(term.replace("...", ""))
+                out += [f".{dots - n + m}" for m in range(n)]
+                j += 3
+                continue
+            if not term[j].isalpha():
+                raise RuntimeError(f"einsum(): invalid subscript given at index {j} in the equation string, subscripts must be in [a-zA-Z]")
+            out.append(term[j])
+            j += 1
+        if len(out) != t.dim():
+            raise RuntimeError(
+                f"einsum(): the number of subscripts in the equation ({len(out)}) does not match the number of dimensions ({t.dim()}) for operand {i} and no ellipsis was given"
+                if "..." not in term
+                else f"einsum(): the number of subscripts in the equation ({len(out)}) is more than the number of dimensions ({t.dim()}) for operand {i}"
+            )
+        labels.append(out)
+    if arrow:
+        result: list[str] = []
+        j = 0
+        while j < len(right):
+            if right.startswith("...", j):
+                result += [f".{m}" for m in range(dots)]
+                j += 3
+                continue
+            if right[j] in result:
+                raise RuntimeError(f"einsum(): output subscript {right[j]} appears more than once in the output")
+            if not any(right[j] in x for x in labels):
+                raise RuntimeError(f"einsum(): output subscript {right[j]} does not appear in the equation for any input operand")
+            result.append(right[j])
+            j += 1
+    else:
+        every = [x for term in labels for x in term if x[0] != "."]
+        result = [f".{m}" for m in range(dots)] + sorted(x for x in set(every) if every.count(x) == 1)
+    return labels, result
+
+
+def einsum(equation: str, tensors: list[Tensor]) -> Tensor:
+    labels, result = _parse(equation, tensors)
+    terms = []
+    for t, names in zip(tensors, labels, strict=True):
+        while len(set(names)) != len(names):
+            twice = next(x for x in names if names.count(x) > 1)
+            i = names.index(twice)
+            j = names.index(twice, i + 1)
+            if t.shape[i] != t.shape[j]:
+                raise RuntimeError(
+                    f"einsum(): subscript {twice} is repeated for operand {len(terms)} but the sizes don't match, {t.shape[j]} != {t.shape[i]}"
+                )
+            t = t.diagonal(0, i, j)
+            names = [x for k, x in enumerate(names) if k not in (i, j)] + [twice]
+        terms.append((t, names))
+    sizes: dict[str, int] = {}
+    for k, (t, names) in enumerate(terms):
+        for x, s in zip(names, t.shape, strict=True):
+            if sizes.get(x, 1) not in (1, s) and s != 1:
+                raise RuntimeError(
+                    f"einsum(): subscript {x} has size {s} for operand {k} which does not broadcast with previously seen size {sizes[x]}"
+                )
+            sizes[x] = s if sizes.get(x, 1) == 1 else sizes[x]
+    t, names = terms[0]
+    for i, (u, other) in enumerate(terms[1:], 1):
+        later = set(result).union(*[set(n) for _, n in terms[i + 1 :]])
+        t, names = _contract(t, names, u, other, later)
+    gone = [i for i, x in enumerate(names) if x not in result]
+    if gone:
+        t = t.sum(gone)
+        names = [x for x in names if x in result]
+    order = [names.index(x) for x in result]
+    return t.permute(order) if order != list(range(len(order))) else t
+
+
+def _contract(a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str]) -> tuple[Tensor, list[str]]:
+    """Two operands into one: batch labels stay, shared labels that nobody needs later are summed."""
+    alone_a = [i for i, x in enumerate(an) if x not in bn and x not in later]
+    if alone_a:
+        a, an = a.sum(alone_a), [x for i, x in enumerate(an) if i not in alone_a]
+    alone_b = [i for i, x in enumerate(bn) if x not in an and x not in later]
+    if alone_b:
+        b, bn = b.sum(alone_b), [x for i, x in enumerate(bn) if i not in alone_b]
+    shared = [x for x in an if x in bn]
+    for x in [x for x in shared if x not in later]:  # a shared label of extent one on one side is summed there
+        i, j = an.index(x), bn.index(x)
+        if a.shape[i] == 1 and b.shape[j] != 1:
+            b = b.sum(j, True)
+        elif b.shape[j] == 1 and a.shape[i] != 1:
+            a = a.sum(i, True)
+    batch = [x for x in shared if x in later]
+    summed = [x for x in shared if x not in later]
+    left = [x for x in an if x not in bn]
+    right = [x for x in bn if x not in an]
+    if not summed and not left and not right:
+        return a.permute([an.index(x) for x in batch]) * b.permute([bn.index(x) for x in batch]), batch
+    a = a.permute([an.index(x) for x in (*batch, *left, *summed)])
+    b = b.permute([bn.index(x) for x in (*batch, *summed, *right)])
+    nb, nl, ns = len(batch), len(left), len(summed)
+    shape_batch = [max(x, y) if 0 not in (x, y) else 0 for x, y in zip(a.shape[:nb], b.shape[:nb], strict=True)]
+    ls, rs = list(a.shape[nb : nb + nl]), list(b.shape[nb + ns :])
+    inner = list(a.shape[nb + nl :])
+    count = lambda s: math.prod(s)  # noqa: E731
+    a3 = a.expand([*shape_batch, *ls, *inner]).reshape(count(shape_batch), count(ls), count(inner))
+    b3 = b.expand([*shape_batch, *inner, *rs]).reshape(count(shape_batch), count(inner), count(rs))
+    return aten.bmm(a3, b3).reshape([*shape_batch, *ls, *rs]), [*batch, *left, *right]
+
+

@@ -1,0 +1,312 @@
+"""Losses. reduction: 0 none, 1 mean, 2 sum, as ATen numbers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+
+NONE, MEAN, SUM = 0, 1, 2
+
+
+def reduce(loss: Tensor, reduction: int) -> Tensor:
+    return loss if reduction == NONE else loss.mean() if reduction == MEAN else loss.sum()
+
+
+def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
+    if two:
+        if target.dim() != 3:
+            raise RuntimeError(
+                f"only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.dim()}"
+            )
+        if x.dim() != 4:
+            raise RuntimeError(f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {x.dim()}")
+        if x.shape[0] != target.shape[0] or x.shape[2:] != target.shape[1:]:
+            raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
+    else:
+        if not 1 <= x.dim() <= 2:
+            raise RuntimeError("input tensor should be 1D or 2D")
+        if target.dim() > 1:
+            raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
+        if not (x.dim() == 1 and target.dim() == 0) and x.shape[0] != (target.shape[0] if target.dim() else 1):
+            raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(target.shape)})")
+    classes = x.shape[1] if x.dim() > 1 else x.shape[0]
+    if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
+        raise RuntimeError(
+            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+        )
+    if target.dtype not in (dt.int64, dt.uint8):
+        raise RuntimeError(f"expected scalar type Long but found {dt.scalar_name(target.dtype)}")
+
+
+def nll_values(x: Tensor, target: Tensor, weight: Any, ignore: int) -> tuple[Tensor, Tensor]:
+    """Loss and weight of every target (classes in dimension 1, or the only one)."""
+    classes = x.shape[1] if x.dim() > 1 else x.shape[0]
+    dim = 1 if x.dim() > 1 else 0
+    keep = target != ignore
+    safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
+    bad = (safe < 0) | (safe >= classes)
+    if target.numel() and bool(bad.any()):
+        value = int(safe.reshape(-1)[int(bad.reshape(-1).to(dt.int64).argmax())])
+        raise IndexError(f"Target {value} is out of bounds.")
+    picked = -aten.gather(x, dim, safe.unsqueeze(dim)).squeeze(dim)
+    w = keep.to(x.dtype) if weight is None else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+    return aten.where(keep, picked * (1 if weight is None else w), aten.zeros((), dtype=x.dtype)), w
+
+
+def _nll(two: bool) -> None:
+    name = "nll_loss2d" if two else "nll_loss"
+    lead = "Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index"
+
+    def meta(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Any:
+        check_targets(x, target, weight, two)
+        shape = target.shape if reduction == NONE and (two or x.dim() == 2) else ()
+        return TensorSpec(shape, x.dtype, x.device), TensorSpec((), x.dtype, x.device)
+
+    def kernel(outs: Any, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> None:
+        copy = slot("copy_into")
+        wide = x.to(dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x
+        w = weight if weight is None or wide is x else weight.to(dt.float32)
+        values, weights = nll_values(wide, target, w, ignore)
+        if reduction == NONE and (two or x.dim() == 2):
+            copy(outs[0], values)
+            slot("fill_with")(outs[1], 0)
+            return
+        total = aten.sum(weights)
+        loss = aten.sum(values)
+        copy(outs[0], loss / total if reduction == MEAN else loss)
+        copy(outs[1], total)
+
+    def vjp(b: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> Any:
+        got = getattr(aten, name + "_backward")(g[0], x, target, weight, reduction, ignore, b.outs[1])
+        return (got, None) if weight is None else (got, None, None)
+
+    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+        return TensorSpec(x.shape, x.dtype, x.device)
+
+    def back_kernel(out: Tensor, g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, total: Tensor) -> None:
+        dim = 1 if x.dim() > 1 else 0
+        keep = target != ignore
+        safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
+        w = keep.to(x.dtype) if weight is None else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+        scale = g * w
+        if reduction == MEAN:
+            scale = scale / total
+        _native.zero(out)
+        if out.numel():
+            slot("copy_into")(out, aten.scatter(out, dim, safe.unsqueeze(dim), -scale.unsqueeze(dim)))
+
+    def back_vjp(b: Any, gg: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int, total: Any) -> Any:
+        go = getattr(aten, name)(gg, target, weight, reduction, ignore)
+        rest = [None] * (2 if weight is None else 3)
+        return (go, aten.zeros_like(x) if b.needs[1] else None, *rest)
+
+    def plain(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
+        return getattr(aten, name + "_forward")(x, target, weight, reduction, ignore)[0]
+
+    common = {"__module__": __name__, "public": "nn"}
+    type(name + "_f", (Opaque,), {
+        "__doc__": "Minus the log-probability of the target class.", "schema": f"{name}_forward({lead}) -> (Tensor output, Tensor total_weight)",
+        "meta": meta, "kernel": kernel, "vjp": vjp, "differentiable": (0,), "out": "output", "out_args": ("output", "total_weight"),
+        "node_name": "NllLoss2D" if two else "NllLoss", **common,
+    })  # fmt: skip
+    type(name + "_b", (Opaque,), {
+        "__doc__": "The gradient of nll_loss.", "schema": f"{name}_backward(Tensor grad_output, {lead}, Tensor total_weight) -> Tensor",
+        "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp, "out": "grad_input", "out_args": ("grad_input",), **common,
+    })  # fmt: skip
+    type(name, (Composite,), {
+        "__doc__": "Minus the log-probability of the target class.", "decompose": plain, "out": "out",
+        "schema": f"{name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor", **common,
+    })  # fmt: skip
+
+
+_nll(False)
+_nll(True)
+
+
+class NllLossNd(Composite):
+    """nll_loss for inputs (C), (N, C) or (N, C, *)."""
+
+    schema = "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor"
+    public = "nn"
+
+    def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
+        if x.dim() < 1:
+            raise ValueError(f"Expected 1 or more dimensions (got {x.dim()})")
+        if x.dim() != 1 and x.shape[0] != (target.shape[0] if target.dim() else 1):
+            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]}).")
+        if x.dim() <= 2:
+            return aten.nll_loss(x, target, weight, reduction, ignore)
+        if x.dim() == 4:
+            return aten.nll_loss2d(x, target, weight, reduction, ignore)
+        n, c = x.shape[0], x.shape[1]
+        out_shape = [n, *x.shape[2:]]
+        if list(target.shape[1:]) != list(x.shape[2:]):
+            raise RuntimeError(f"Expected target size {out_shape}, got {list(target.shape)}")
+        x = x.contiguous().view(n, c, 1, -1) if x.numel() else x.contiguous().view(n, c, 0, 0)
+        target = target.contiguous().view(n, 1, -1) if target.numel() else target.contiguous().view(n, 0, 0)
+        out = aten.nll_loss2d(x, target, weight, reduction, ignore)
+        return out.view(out_shape) if reduction == NONE else out
+
+
+class CrossEntropyLoss(Composite):
+    """Cross entropy of logits with class indices or class probabilities."""
+
+    schema = (
+        "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100, "
+        "float label_smoothing=0.0) -> Tensor"
+    )
+    public = "nn"
+
+    def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float) -> Tensor:
+        dim = 0 if x.dim() == 1 else 1
+        if x.shape == target.shape:
+            if not target.dtype.is_floating_point:
+                raise RuntimeError(f"Expected floating point type for target with class probabilities, got {dt.scalar_name(target.dtype)}")
+            if ignore >= 0:
+                raise RuntimeError("ignore_index is not supported for floating point target")
+            return _probabilities(x, target, weight, reduction, smoothing, dim)
+        if smoothing > 0:
+            return _smoothed(x, target, weight, reduction, ignore, smoothing, dim)
+        return aten.nll_loss_nd(aten.log_softmax(x, dim, x.dtype), target, weight, reduction, ignore)
+
+
+def _class_weight(weight: Tensor, x: Tensor) -> Tensor:
+    shape = [1] * x.dim()
+    shape[0 if x.dim() == 1 else 1] = weight.shape[0]
+    return weight.view(shape)
+
+
+def _probabilities(x: Tensor, target: Tensor, weight: Any, reduction: int, smoothing: float, dim: int) -> Tensor:
+    classes = x.shape[dim]
+    log = aten.log_softmax(x, dim, x.dtype)
+    if smoothing > 0:
+        if not 0 <= smoothing <= 1:
+            raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing}")
+        target = target * (1 - smoothing) + smoothing / classes
+    if weight is not None:
+        if weight.dim() != 1 or weight.numel() != classes:
+            raise RuntimeError(
+                f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+            )
+        weighted = log * target * _class_weight(weight, x)
+    else:
+        weighted = log * target
+    if reduction == MEAN:
+        n = x.numel() // classes if x.numel() else 0
+        return -weighted.sum() / n if n else -weighted.sum() * float("nan")
+    return -weighted.sum() if reduction == SUM else -weighted.sum(dim)
+
+
+def _smoothed(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float, dim: int) -> Tensor:
+    if not 0 <= smoothing <= 1:
+        raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing}")
+    classes = x.shape[dim]
+    log = aten.log_softmax(x, dim, x.dtype)
+    nll = aten.nll_loss_nd(log, target, weight, reduction, ignore)
+    smooth = -(log * _class_weight(weight, x)).sum(dim) if weight is not None else -log.sum(dim)
+    mask = target == ignore
+    smooth = smooth.masked_fill(mask, 0.0)
+    if reduction == MEAN:
+        if weight is not None:
+            safe = target.masked_fill(mask, 0)
+            total = weight.gather(0, safe.flatten()).view_as(safe).masked_fill(mask, 0.0).sum()
+            smooth = smooth.sum() / total
+        else:
+            smooth = smooth.sum() / (~mask).sum()
+    elif reduction == SUM:
+        smooth = smooth.sum()
+    return (1 - smoothing) * nll + smooth * (smoothing / classes)
+
+
+def _elementwise(name: str, value: Any, slope: Any, extra: str = "", out: str | bool = "out") -> None:
+    """A loss of input and target, element by element, then reduced."""
+
+    def decompose(x: Tensor, target: Tensor, reduction: int, *rest: Any) -> Tensor:
+        return reduce(value(x, target, *rest), reduction)
+
+    del slope
+    type(name, (Composite,), {"__doc__": f"{name}, element by element, then reduced.", "__module__": __name__, "public": "nn",
+         "schema": f"{name}(Tensor self, Tensor target, int reduction=1{extra}) -> Tensor", "decompose": decompose, "out": out})  # fmt: skip
+
+
+def _smooth_l1(x: Tensor, t: Tensor, beta: float) -> Tensor:
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+    d = (x - t).abs()
+    return aten.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta) if beta else d
+
+
+def _huber(x: Tensor, t: Tensor, delta: float) -> Tensor:
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+    d = (x - t).abs()
+    return aten.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
+
+
+_elementwise("mse_loss", lambda x, t: (x - t).pow(2), None)
+_elementwise("smooth_l1_loss", _smooth_l1, None, ", float beta=1.0")
+_elementwise("huber_loss", _huber, None, ", float delta=1.0")
+
+
+class L1Loss(Composite):
+    """|input - target|, reduced."""
+
+    schema = "l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"
+    public = "nn"
+
+    def decompose(x: Tensor, target: Tensor, reduction: int) -> Tensor:
+        return reduce((x - target).abs(), reduction)
+
+
+class BinaryCrossEntropy(Composite):
+    """-(t log x + (1 - t) log(1 - x)), logs no smaller than -100."""
+
+    schema = "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor"
+    public = "nn"
+    out = "out"
+
+    def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int) -> Tensor:
+        if x.numel() and not x.untyped_storage().is_fake and bool(((x < 0) | (x > 1)).any()):
+            raise RuntimeError("all elements of input should be between 0 and 1")
+        loss = (target - 1) * aten.clamp(aten.log1p(-x), min=-100) - target * aten.clamp(aten.log(x), min=-100)
+        return reduce(loss if weight is None else loss * weight, reduction)
+
+
+class BinaryCrossEntropyLogits(Composite):
+    """Binary cross entropy of sigmoid(input), computed in logarithms."""
+
+    schema = (
+        "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
+        "int reduction=1) -> Tensor"
+    )
+    public = "function"
+
+    def decompose(x: Tensor, target: Tensor, weight: Any, pos_weight: Any, reduction: int) -> Tensor:
+        log = aten.log_sigmoid(x)
+        if pos_weight is not None:
+            loss = (1 - target) * x - ((pos_weight - 1) * target + 1) * log
+        else:
+            loss = (1 - target) * x - log
+        return reduce(loss if weight is None else loss * weight, reduction)
+
+
+class KlDiv(Composite):
+    """target (log target - input), input a log-probability."""
+
+    schema = "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor"
+    public = "function"
+
+    def decompose(x: Tensor, target: Tensor, reduction: int, log_target: bool) -> Tensor:
+        if log_target:
+            loss = target.exp() * (target - x)
+        else:
+            loss = aten.where(target > 0, target * aten.where(target > 0, target, aten.ones_like(target)).log(), aten.zeros_like(target)) - target * x
+        return reduce(loss, reduction)
+
+

@@ -1,0 +1,305 @@
+"""Scans, sorting, and the order statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.interchange import array_of
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
+from flambeau._src.ops.reduce import value_gradient
+
+
+def work_dtype(x: Tensor, dtype: Any) -> dt.dtype:
+    return dtype or (dt.int64 if dt.is_integral(x.dtype) else x.dtype)
+
+
+def _scan(name: str, vjp: Any) -> None:
+    def expr(k: Any, x: Any) -> Any:
+        return getattr(k, name)(x)
+
+    def meta(x: Tensor, dim: int, dtype: Any) -> TensorSpec:
+        wrap_dim(dim, x.dim())
+        return TensorSpec(x.shape, work_dtype(x, dtype), x.device, _native.geometry_of([x])[1])
+
+    def kernel(out: Tensor, x: Tensor, dim: int, dtype: Any) -> None:
+        x = cast(x, out.dtype)
+        run_rows(cls.op, expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
+
+    cls = type(name, (Opaque,), {
+        "__doc__": f"{name} along a dimension.", "__module__": __name__, "meta": meta, "kernel": kernel, "vjp": vjp, "inplace": True, "out": "out",
+        "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+    })  # fmt: skip
+
+
+def reversed_cumsum(g: Any, dim: int) -> Any:
+    if g.numel() <= 1 or g.shape[dim] == 1:
+        return g
+    return g.flip([dim]).cumsum(dim).flip([dim])
+
+
+def _cumsum_vjp(b: Any, g: Any, x: Any, dim: int, dtype: Any) -> Any:
+    g = g.to(x.dtype) if g.dtype is not x.dtype else g
+    return reversed_cumsum(g, wrap_dim(dim, x.dim())) if x.dim() else g
+
+
+def _cumprod_vjp(b: Any, g: Any, x: Any, dim: int, dtype: Any) -> Any:
+    """Each input's share of all later products: exact with zeros, by leaving one out."""
+    g = g.to(x.dtype) if g.dtype is not x.dtype else g
+    if not x.dim() or x.numel() <= 1:
+        return g
+    d = wrap_dim(dim, x.dim())
+    n = x.shape[d]
+    parts = []
+    before = aten.ones_like(x.narrow(d, 0, 1))
+    for i in range(n):
+        tail = x.narrow(d, i + 1, n - i - 1)
+        products = aten.cat([before, tail], d).cumprod(d) if n - i - 1 else before
+        parts.append((g.narrow(d, i, n - i) * products).sum(d, True))
+        before = before * x.narrow(d, i, 1)
+    return aten.cat(parts, d)
+
+
+_scan("cumsum", _cumsum_vjp)
+_scan("cumprod", _cumprod_vjp)
+
+
+class Logcumsumexp(Opaque):
+    """log of the running sum of exponentials."""
+
+    schema = "logcumsumexp(Tensor self, int dim) -> Tensor"
+    out = "out"
+
+    def expr(k: Any, x: Any) -> Any:
+        return k.logcumsumexp(x)
+
+    def meta(x: Tensor, dim: int) -> TensorSpec:
+        wrap_dim(dim, x.dim())
+        return TensorSpec(x.shape, x.dtype, x.device, _native.geometry_of([x])[1])
+
+    def kernel(out: Tensor, x: Tensor, dim: int) -> None:
+        run_rows(Logcumsumexp.op, Logcumsumexp.expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
+
+    def vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
+        if not x.dim():
+            return g
+        d = wrap_dim(dim, x.dim())
+        low = float("-inf")
+        pos = aten.where(g > 0, g, aten.zeros_like(g)).log()
+        neg = aten.where(g < 0, -g, aten.zeros_like(g)).log()
+        del low
+        parts = [(p - b.out).flip([d]).logcumsumexp(d).flip([d]) + x for p in (pos, neg)]
+        return parts[0].exp() - parts[1].exp()
+
+
+def _extreme_scan(name: str) -> None:
+    short = name[3:]
+
+    def expr(k: Any, x: Any) -> Any:
+        return getattr(k, f"{name}_value")(x), getattr(k, f"{name}_index")(x)
+
+    def meta(x: Tensor, dim: int) -> Any:
+        wrap_dim(dim, x.dim())
+        return TensorSpec(x.shape, x.dtype, x.device), TensorSpec(x.shape, dt.int64, x.device)
+
+    def kernel(outs: Any, x: Tensor, dim: int) -> None:
+        run_rows(cls.op, expr, outs, [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
+
+    def vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
+        if not x.dim():
+            return g[0]
+        zeros = aten.zeros(x.shape, dtype=g[0].dtype, device=x.device)
+        return aten.scatter_add(zeros, wrap_dim(dim, x.dim()), b.outs[1], g[0])
+
+    cls = type(name, (Opaque,), {
+        "__doc__": f"The running {short} and where it stands.", "__module__": __name__, "meta": meta, "kernel": kernel, "vjp": vjp,
+        "schema": f"{name}(Tensor self, int dim) -> (Tensor values, Tensor indices)", "out": "out", "out_args": ("values", "indices"),
+        "differentiable": (0,),
+    })  # fmt: skip
+
+
+_extreme_scan("cummax")
+_extreme_scan("cummin")
+
+
+# ---- sorting ----
+
+
+def order(x: Tensor, dim: int, descending: bool) -> Any:
+    """Stable indices that sort x along dim; NaN counts as the largest."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    a = array_of(cast(x, dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x)
+    if not descending:
+        return np.argsort(a, axis=dim, kind="stable")
+    back = np.flip(a, dim)
+    n = a.shape[dim]
+    return (n - 1) - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+
+
+def raw(t: Tensor) -> Any:
+    return array_of(t)
+
+
+def take(out: Tensor, x: Tensor, index: Any, dim: int) -> None:
+    import numpy as np  # lazy: NumPy is heavy
+
+    array_of(out)[...] = np.take_along_axis(raw(x), index, dim)
+
+
+def pick_vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
+    if not x.dim():
+        return g[0].reshape(x.shape)
+    zeros = aten.zeros(x.shape, dtype=g[0].dtype, device=x.device)
+    return aten.scatter(zeros, wrap_dim(dim, x.dim()), b.outs[1], g[0])
+
+
+class SortStable(Opaque):
+    """Sorted along a dimension, with the indices; equal elements keep their order."""
+
+    schema = "sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"
+    out = "values_stable"
+    out_args = ("values", "indices")
+    differentiable = (0,)
+
+    def meta(x: Tensor, stable: Any, dim: int, descending: bool) -> Any:
+        wrap_dim(dim, x.dim())
+        if x.dtype.is_complex:
+            raise RuntimeError("Sort does not support complex dtypes on CPU" if False else "sort(): complex dtypes are not supported")
+        st = _native.geometry_of([x])[1]
+        return TensorSpec(x.shape, x.dtype, x.device, st), TensorSpec(x.shape, dt.int64, x.device, st)
+
+    def kernel(outs: Any, x: Tensor, stable: Any, dim: int, descending: bool) -> None:
+        if not x.numel():
+            return
+        if not x.dim():
+            slot("copy_into")(outs[0], x)
+            slot("fill_with")(outs[1], 0)
+            return
+        d = wrap_dim(dim, x.dim())
+        index = order(x, d, descending)
+        array_of(outs[1])[...] = index
+        take(outs[0], x, index, d)
+
+    def vjp(b: Any, g: Any, x: Any, stable: Any, dim: int, descending: bool) -> Any:
+        return pick_vjp(b, g, x, dim)
+
+
+class Sort(Composite):
+    """Sorted along a dimension, with the indices."""
+
+    schema = "sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"
+    level = "explicit"
+    out = "values"
+    out_args = ("values", "indices")
+    differentiable = (0,)
+
+    def meta(x: Tensor, dim: int, descending: bool) -> Any:
+        return SortStable.meta(x, False, dim, descending)
+
+    def kernel(outs: Any, x: Tensor, dim: int, descending: bool) -> None:
+        SortStable.kernel(outs, x, False, dim, descending)
+
+    def vjp(b: Any, g: Any, x: Any, dim: int, descending: bool) -> Any:
+        return pick_vjp(b, g, x, dim)
+
+
+class Argsort(Composite):
+    """The indices that sort along a dimension."""
+
+    schema = "argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor"
+
+    def decompose(x: Tensor, dim: int, descending: bool) -> Tensor:
+        return aten.sort(x, dim, descending)[1]
+
+
+class ArgsortStable(Composite):
+    """The indices that sort along a dimension, equal elements in order."""
+
+    schema = "argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor"
+
+    def decompose(x: Tensor, stable: bool, dim: int, descending: bool) -> Tensor:
+        return aten.sort(x, stable=stable, dim=dim, descending=descending)[1]
+
+
+class Msort(Composite):
+    """Sorted along the first dimension."""
+
+    schema = "msort(Tensor self) -> Tensor"
+    out = True
+
+    def decompose(x: Tensor) -> Tensor:
+        return aten.sort(x, 0, False)[0]
+
+
+class Topk(Opaque):
+    """The k largest (or smallest) along a dimension, with the indices."""
+
+    schema = "topk(Tensor self, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)"
+    out = "values"
+    out_args = ("values", "indices")
+    differentiable = (0,)
+
+    def meta(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> Any:
+        d = wrap_dim(dim, x.dim())
+        if not 0 <= k <= (x.shape[d] if x.dim() else 1):
+            raise RuntimeError("selected index k out of range")
+        shape = list(x.shape)
+        if shape:
+            shape[d] = k
+        return TensorSpec(shape, x.dtype, x.device), TensorSpec(shape, dt.int64, x.device)
+
+    def kernel(outs: Any, x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if not outs[0].numel():
+            return
+        if not x.dim():
+            slot("copy_into")(outs[0], x)
+            slot("fill_with")(outs[1], 0)
+            return
+        d = wrap_dim(dim, x.dim())
+        index = np.take(order(x, d, largest), np.arange(k), axis=d)
+        array_of(outs[1])[...] = index
+        take(outs[0], x, index, d)
+
+    def vjp(b: Any, g: Any, x: Any, k: int, dim: int, largest: bool, sorted_: bool) -> Any:
+        return pick_vjp(b, g, x, dim)
+
+
+class Kthvalue(Opaque):
+    """The k-th smallest along a dimension, with its index."""
+
+    schema = "kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)"
+    out = "values"
+    out_args = ("values", "indices")
+    differentiable = (0,)
+
+    def meta(x: Tensor, k: int, dim: int, keepdim: bool) -> Any:
+        d = wrap_dim(dim, x.dim())
+        if not 1 <= k <= (x.shape[d] if x.dim() else 1):
+            raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
+        shape = [s if i != d else 1 for i, s in enumerate(x.shape) if keepdim or i != d]
+        return TensorSpec(shape, x.dtype, x.device), TensorSpec(shape, dt.int64, x.device)
+
+    def kernel(outs: Any, x: Tensor, k: int, dim: int, keepdim: bool) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if not outs[0].numel():
+            return
+        if not x.dim():
+            slot("copy_into")(outs[0], x)
+            slot("fill_with")(outs[1], 0)
+            return
+        d = wrap_dim(dim, x.dim())
+        index = np.take(order(x, d, False), [k - 1], axis=d)
+        values = np.take_along_axis(raw(x), index, d)
+        array_of(outs[0])[...] = values if keepdim else values.squeeze(d)
+        array_of(outs[1])[...] = index if keepdim else index.squeeze(d)
+
+    def vjp(b: Any, g: Any, x: Any, k: int, dim: int, keepdim: bool) -> Any:
+        return value_gradient(g[0], b.outs[1], x, dim, keepdim)

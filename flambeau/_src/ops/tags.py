@@ -1,0 +1,77 @@
+"""Tags of operators (`torch.Tag`): what passes and modes ask of them beside their signature."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+__all__ = ["Tag", "tags_of"]
+
+
+class Tag(IntEnum):
+    """A property of an operator."""
+
+    core = 0
+    cudagraph_unsafe = 1
+    data_dependent_output = 2
+    dynamic_output_shape = 3
+    flexible_layout = 4
+    generated = 5
+    inplace_view = 6
+    maybe_aliasing_or_mutating = 7
+    needs_contiguous_strides = 8
+    needs_exact_strides = 9
+    needs_fixed_stride_order = 10
+    nondeterministic_bitwise = 12
+    nondeterministic_seeded = 13
+    out = 15
+    pointwise = 16
+    pt2_compliant_tag = 17
+    reduction = 18
+    view_copy = 19
+
+    def __repr__(self) -> str:
+        return f"<Tag.{self.name}: {self.value}>"
+
+    def __str__(self) -> str:
+        return f"Tag.{self.name}"
+
+
+Tag.__module__ = "torch"
+
+# Operators whose results' shapes, or whose result, are read from the values of a tensor.
+DYNAMIC_SHAPE = frozenset(
+    "nonzero masked_select unique_dim unique_consecutive _unique _unique2 unique_dim_consecutive bincount "
+    "repeat_interleave nonzero_numpy argwhere linalg_lstsq ctc_loss_dynamic".split()
+)
+DATA_DEPENDENT = frozenset("_local_scalar_dense item equal is_nonzero allclose".split())
+INPLACE_VIEWS = frozenset(
+    "as_strided_ detach_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ resize_ set_ resize_as_".split()
+)
+
+
+def tags_of(op: Any) -> list[Tag]:
+    """The operator's tags, from its declaration and the lists above."""
+    decl, name = op.decl, op.name
+    found = []
+    if name in DATA_DEPENDENT:
+        found.append(Tag.data_dependent_output)
+    if name in DYNAMIC_SHAPE and not (name == "repeat_interleave" and op.overload != "Tensor"):
+        found.append(Tag.dynamic_output_shape)
+    if name in INPLACE_VIEWS:
+        found.append(Tag.inplace_view)
+    if decl.random:
+        found.append(Tag.nondeterministic_seeded)
+    if decl.kind == "pointwise":
+        found.append(Tag.pointwise)
+    if decl.kind == "reduction":
+        found.append(Tag.reduction)
+    if op.variant == "out":
+        found.append(Tag.out)
+    for t in decl.tags:
+        tag = t if isinstance(t, Tag) else Tag[t]
+        if tag not in found:
+            found.append(tag)
+    if op.namespace == "aten":
+        found.append(Tag.pt2_compliant_tag)
+    return sorted(found)
