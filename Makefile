@@ -85,7 +85,8 @@ $(LINT)/stamp: pyproject.toml | check-python
 	$(call install,$(LINT),dev,project)
 	touch $@
 
-# The demonstration uses what a user gets: a wheel, installed, no source tree on the path.
+# The demonstration uses what a user gets: a wheel, installed. It runs in a folder from which the
+# source tree is not found.
 $(DEMO)/stamp: pyproject.toml setup.py $(PACKAGE) | check-python
 	test -d $(DEMO) || $(PYTHON) -m venv $(DEMO)
 	rm -rf build/lib*
@@ -96,12 +97,14 @@ $(DEMO)/stamp: pyproject.toml setup.py $(PACKAGE) | check-python
 build: $(TEST)/stamp
 	$(TEST)/bin/python setup.py --quiet build_ext --inplace
 
+demo: RUN := $(CURDIR)/$(DEMO)/bin/python -m flambeau
+demo: PICTURES := $(CURDIR)/build/demo
 demo: $(DEMO)/stamp
 	rm -rf build/demo
-	$(DEMO)/bin/python -P -m flambeau examples/digits/train.py --out build/demo/digits
-	$(DEMO)/bin/python -P -m flambeau examples/gpt/train.py --out build/demo/gpt
-	@echo "pictures     $(CURDIR)/build/demo/gpt/loss.png"
-	@echo "             $(CURDIR)/build/demo/digits/digits.png"
+	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits
+	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt
+	@echo "pictures     $(PICTURES)/digits/digits.png"
+	@echo "             $(PICTURES)/gpt/loss.png"
 
 test: build
 	$(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal tests $(ARGS)

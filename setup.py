@@ -36,13 +36,6 @@ NATIVE = Extension(
     libraries=["m"],
 )
 
-PACK = """
-import sys
-from flambeau._src.loops.pack import build
-build(sys.argv[1])
-"""
-
-
 class BuildNative(build_ext):
     """Compiles what changed, several files at a time, and then the kernel pack."""
 
@@ -95,13 +88,12 @@ def only_stale(compiler: Any, compile_all: Callable[..., list[str]]) -> Callable
 
 
 def build_pack(root: Path) -> str:
-    """Write `flambeau/_src/loops/pack.so` below `root`; returns what went wrong, or ''.
+    """Build the pack of the package below `root`, in its place; returns what went wrong, or ''.
 
     A process of its own runs the package that was just built, so that nothing of it is loaded here.
     """
-    target = root / "flambeau" / "_src" / "loops"
     done = subprocess.run(
-        [sys.executable, "-c", PACK, str(target)],
+        [sys.executable, "-m", "flambeau._src.loops.pack"],
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

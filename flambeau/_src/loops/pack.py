@@ -129,7 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build the kernel pack.")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--targets", nargs="*", choices=sorted(TARGETS), default=None)
+    parser.add_argument("--force", action="store_true", help="build it even if it is current")
     options = parser.parse_args(arguments)
+    if not options.force and _is_current(_HERE):
+        return 0
     from flambeau._src.ops.registry import kernel_requests  # lazy: declares every operator
 
     requests = [KernelRequest(*r) if isinstance(r, tuple) else r for r in kernel_requests()]
