@@ -250,6 +250,12 @@ class Reduction:
         if self.position:
             self._join_positions(unroll, every)
             return
+        self._total(unroll)
+        b.define(v, f"{every}(t{v})")
+
+    def _total(self, unroll: int) -> None:
+        """The variable t: the positions together."""
+        b, v = self.body, self.v
         b.put(f"{self.type} t{v} = {self.result('0')};")
         floating = C_TYPES[self.short][2] == "f"
         for u in range(1, unroll):
@@ -259,7 +265,25 @@ class Reduction:
             else:
                 pick = _pick(self.name, other, f"t{v}", floating)
                 b.put(f"t{v} = {b.text.use('sel', self.type)}({pick}, {other}, t{v});")
-        b.define(v, f"{every}(t{v})")
+
+    def share(self, unroll: int) -> None:
+        """Brings the positions together and gives each the result; lanes stay apart."""
+        b, v = self.body, self.v
+        if self.boolean:
+            op = "|" if self.name == "any" else "&"
+            b.put(
+                f"const {b.mask(1)} t{v} = {f' {op} '.join(f'a{v}[{u}]' for u in range(unroll))};"
+            )
+            b.put(f"for (int u = 0; u < {unroll}; u++) a{v}[u] = t{v};")
+        elif self.position:
+            better = b.text.use(f"better_{self.name}", self.type)
+            for u in range(1, unroll):
+                b.put(f"{better}(&a{v}[0], &i{v}[0], a{v}[{u}], i{v}[{u}]);")
+            b.put(f"for (int u = 1; u < {unroll}; u++) {{ a{v}[u] = a{v}[0]; i{v}[u] = i{v}[0]; }}")
+        else:
+            self._total(unroll)
+            rest = f" b{v}[u] = c{v}[u] = ({self.type}){{}};" if self.blocked else ""
+            b.put(f"for (int u = 0; u < {unroll}; u++) {{ a{v}[u] = t{v};{rest} }}")
 
     def _join_positions(self, unroll: int, every: str) -> None:
         b, v = self.body, self.v

@@ -18,6 +18,8 @@ __all__ = ["print_row_kernel"]
 
 # Rows side by side in one block of ``across``, in vectors (the C's NU).
 _ABREAST = 16
+# Elements of a row taken at a time when the rows fill only one vector.
+_FEW = 4
 # A pass that costs less than this is unrolled by 4, with as many accumulators.
 _CHEAP = 12
 
@@ -240,7 +242,11 @@ def _along_vector(
 
 
 def _across(r: _Rows) -> None:
-    """As many rows as there are lanes, times ``nu``, side by side."""
+    """As many rows as there are lanes, times ``nu``, side by side.
+
+    With ``few`` rows, one vector of them, the positions u are ``nu`` successive elements instead,
+    so that one sum need not wait for the other; they are joined at the end of a pass.
+    """
     b, k, s = r.body, r.kernel, r.schedule
     r.across = True
     saved = b.scope()
@@ -251,7 +257,9 @@ def _across(r: _Rows) -> None:
     for v in range(len(k.insts)):
         if s.level[v] == 1 and k.insts[v].dtype != "bool":
             b.put(f"{b.vector(v)} r{v}[{_ABREAST}];")
-    b.put(f"i64 nu; const i64 most = row_abreast(k, n0, {s.n_passes});")
+    scans = any(i.op == "scan" for i in k.insts)
+    b.put(f"const int few = {0 if scans else 'row_few(k, st, n0, n1)'};")
+    b.put(f"i64 nu; const i64 most = row_abreast(k, n0, {s.n_passes}), ks = few ? 1 : most;")
     for a, d in enumerate(r.dtypes):
         if a >= r.n_out:
             b.put(f"char *end{a} = ptr[{a}] + (n0 - 1) * st[{a}] + n1 * {DTYPES[d].size};")
@@ -259,10 +267,12 @@ def _across(r: _Rows) -> None:
     b.put(f"for (i64 row = 0; row < n1; row += nu * {r.lanes}) {{")
     b.indent = " " * 8
     b.put(f"nu = groups - row / {r.lanes} < most ? groups - row / {r.lanes} : most;")
+    b.put(f"if (few) nu = {_FEW};")
     for a, d in enumerate(r.dtypes):
+        beside = f"st[{r.n + a}] ? {r.lanes * DTYPES[d].size} : 0"
         b.put(
             f"char *q{a} = ptr[{a}] + row * st[{r.n + a}];"
-            f" const i64 e{a} = st[{r.n + a}] ? {r.lanes * DTYPES[d].size} : 0;"
+            f" const i64 e{a} = few ? st[{a}] : {beside};"
         )
     for p in range(s.n_passes):
         _across_pass(r, p)
@@ -285,8 +295,9 @@ def _across_pass(r: _Rows, p: int) -> None:
     b.put("for (i64 block = 0, j = 0; j < n0; block++) {")
     b.indent = " " * 12
     b.put("const i64 end = j + 128 < n0 ? j + 128 : n0;")
-    b.put("for (; j < end; j++) {")
+    b.put(f"for (i64 now; j < end; j += few ? {_FEW} : 1) {{")
     b.indent = " " * 16
+    b.put("now = few && end - j < nu ? end - j : nu;")
     outs = range(r.n_out)
     used = {
         r.n_out + int(r.kernel.insts[v].attr) for v in r.plan[p] if r.kernel.insts[v].op == "load"
@@ -299,21 +310,23 @@ def _across_pass(r: _Rows, p: int) -> None:
             b.put(f"char *p{a} = q{a} + j * st[{a}];")
         else:
             b.put(
-                f"char *p{a} = row_at(q{a} + j * st[{a}], e{a}, end{a}, nu, buf, {a}, {size},"
-                f" {r.lanes});"
+                f"char *p{a} = row_at(q{a} + j * st[{a}], e{a}, (now - 1) * e{a} +"
+                f" {r.lanes * size}, end{a}, buf, {a}, {size}, {r.lanes});"
             )
     if r.needs_index(p):
         i = b.text.type("i64", r.lanes)
-        b.put(f"const {i} at = {b.text.use('dup', i)}(j);")
-    b.put("for (int u = 0; u < nu; u++) {")
+        b.put(f"{i} at = {b.text.use('dup', i)}(j);")
+    b.put("for (int u = 0; u < now; u++) {")
     b.indent = " " * 20
     saved = b.scope()
     address = [f"p{a} + u * e{a}" for a in range(r.n)]
-    r.elements(p, address, f"kept + {{0}} * slot + (j * nu + u) * {r.lanes} * {{1}}", "at")
+    r.elements(p, address, f"kept + {{0}} * slot + (j * ks + u) * {r.lanes} * {{1}}", "at")
     for x in reductions:
         x.update("", "at")
     if last:
         r.stores(address)
+    if r.needs_index(p):
+        b.put("at += few;")
     b.leave(saved)
     for n in (16, 12):
         b.indent = " " * n
@@ -322,6 +335,13 @@ def _across_pass(r: _Rows, p: int) -> None:
         x.fold("nu", "block", "j < n0")
     b.indent = " " * 8
     b.put("}")
+    if reductions and not any(i.op == "scan" for i in r.kernel.insts):
+        b.put("if (few) {")
+        b.indent = " " * 12
+        for x in reductions:
+            x.share(_FEW)
+        b.indent = " " * 8
+        b.put("}")
     _across_rows(r, reductions, r.row_values(p + 1))
 
 
@@ -371,7 +391,7 @@ def _across_outputs(r: _Rows) -> None:
     rows = [o for o, row in enumerate(k.row_outs) if row]
     if not rows:
         return
-    b.put("for (int u = 0; u < nu; u++) {")
+    b.put("for (int u = 0; u < (few ? 1 : nu); u++) {")
     b.indent = " " * 12
     b.put(f"const i64 left = n1 - row - u * {r.lanes};")
     saved = b.scope()

@@ -52,11 +52,11 @@ char *row_spread(const char *s, char *to, int size, i64 lanes);
 i64 row_abreast(const struct rows *k, i64 n0, int passes);
 /* where vectors of rows are read: in place, or, when that would pass the end of the operand or is
    one value for all rows, from a buffer */
-static inline char *row_at(char *s, i64 step, char *end, i64 nu, char *buf, int operand, int size,
-                           i64 lanes) {
+static inline char *row_at(char *s, i64 step, i64 bytes, char *end, char *buf, int operand,
+                           int size, i64 lanes) {
     buf += operand * BUFFER;
     if (!step) return row_spread(s, buf, size, lanes);
-    if (__builtin_expect(s + nu * step <= end, 1)) return s;
+    if (__builtin_expect(s + bytes <= end, 1)) return s;
     if (s < end) __builtin_memcpy(buf, s, end - s);
     return buf;
 }
@@ -68,6 +68,14 @@ static inline i64 row_next(const struct rows *k, int direct, char *const *q, con
     m -= m % w;
     for (int a = 0; a < nops; a++) { p[a] = q[a] + j * st[a]; step[a] = w * st[a]; }
     return m > w * RUN ? w * RUN : m;
+}
+/* whether several elements of one vector of rows may be taken at a time: see rows.py */
+static inline int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1) {
+    int few = n1 <= k->lanes && n0 >= 16;
+    for (int a = 0; a < k->nops; a++)
+        if (!k->per_row[a])
+            few &= st[k->nops + a] == k->size[a] && st[a] >= k->size[a] && st[a] <= BUFFER / 8;
+    return few;
 }
 static inline int row_direct(const struct rows *k, const i64 *st) {
     for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
