@@ -43,22 +43,21 @@ def copy_into(target: Tensor, source: Tensor) -> None:
 
 
 def _copy_numpy(target: Tensor, source: Tensor) -> None:
+    """A copy without kernels: for complex dtypes, and for machines that can build none."""
     import numpy as np  # lazy: NumPy is heavy
 
     from flambeau._src.core.interchange import array_of  # lazy: with it
 
-    def wide(t: Tensor) -> Any:
-        return array_of(cast(t, dt.float32)) if t.dtype.name.startswith(("bfloat", "float8")) else array_of(t)
-
-    values = wide(source)
+    values = array_of(source)
+    if source.dtype is dt.bfloat16:
+        values = (values.astype(np.uint32) << 16).view(np.float32)
     if source.dtype.is_complex and not target.dtype.is_complex:
         values = values.real
-    if target.dtype.name.startswith(("bfloat", "float8")):
-        from flambeau._src.core.interchange import share_array  # lazy: with it
-
-        copy_into(target, share_array(np.ascontiguousarray(values, dtype=np.float32)))
-        return
     with np.errstate(all="ignore"):
+        if target.dtype is dt.bfloat16:
+            bits = np.asarray(values, np.float32, order="C").view(np.uint32)
+            nan = (bits & 0x7FFFFFFF) > 0x7F800000
+            values = np.where(nan, 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
         array_of(target)[...] = values
 
 

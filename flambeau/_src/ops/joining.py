@@ -9,7 +9,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
-from flambeau._src.core.slots import slot
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, copy_into, overridable
 from flambeau._src.ops.copying import fill_with
@@ -276,7 +276,7 @@ class BlockDiag(Opaque):
                     f"{i} has {t.dim()} dimensions"
                 )
         if not tensors:
-            return TensorSpec((1, 0), slot("default_dtype")())
+            return TensorSpec((1, 0), state.process.default_dtype)
         shapes = [_matrix_shape(t) for t in tensors]
         size = (sum(s[0] for s in shapes), sum(s[1] for s in shapes))
         return TensorSpec(size, result_type(tensors), tensors[0].device)

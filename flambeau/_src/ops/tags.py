@@ -17,14 +17,16 @@ class Tag(IntEnum):
     dynamic_output_shape = 3
     flexible_layout = 4
     generated = 5
-    inplace_view = 6
-    maybe_aliasing_or_mutating = 7
-    needs_contiguous_strides = 8
-    needs_exact_strides = 9
-    needs_fixed_stride_order = 10
+    inplace = 6
+    inplace_view = 7
+    maybe_aliasing_or_mutating = 8
+    needs_contiguous_strides = 9
+    needs_exact_strides = 10
+    needs_fixed_stride_order = 11
     nondeterministic_bitwise = 12
     nondeterministic_seeded = 13
-    out = 15
+    out = 14
+    out_variant = 15
     pointwise = 16
     pt2_compliant_tag = 17
     reduction = 18
@@ -41,10 +43,11 @@ Tag.__module__ = "torch"
 
 # Operators whose results' shapes, or whose result, are read from the values of a tensor.
 DYNAMIC_SHAPE = frozenset(
-    "nonzero masked_select unique_dim unique_consecutive _unique _unique2 unique_dim_consecutive bincount "
-    "repeat_interleave nonzero_numpy argwhere linalg_lstsq ctc_loss_dynamic".split()
+    "index.Tensor repeat_interleave.Tensor linalg_lstsq.out unique_dim_consecutive masked_select.out "
+    "linalg_lstsq _ctc_loss.Tensor bincount _unique2 argwhere one_hot nonzero.out nonzero "
+    "masked_select unique_dim _unique unique_consecutive _ctc_loss".split()
 )
-DATA_DEPENDENT = frozenset("_local_scalar_dense item equal is_nonzero allclose".split())
+DATA_DEPENDENT = frozenset("_local_scalar_dense item equal allclose".split())
 INPLACE_VIEWS = frozenset(
     "as_strided_ detach_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ resize_ set_ resize_as_".split()
 )
@@ -56,7 +59,7 @@ def tags_of(op: Any) -> list[Tag]:
     found = []
     if name in DATA_DEPENDENT:
         found.append(Tag.data_dependent_output)
-    if name in DYNAMIC_SHAPE and not (name == "repeat_interleave" and op.overload != "Tensor"):
+    if op.key in DYNAMIC_SHAPE:
         found.append(Tag.dynamic_output_shape)
     if name in INPLACE_VIEWS:
         found.append(Tag.inplace_view)
@@ -66,8 +69,6 @@ def tags_of(op: Any) -> list[Tag]:
         found.append(Tag.pointwise)
     if decl.kind == "reduction":
         found.append(Tag.reduction)
-    if op.variant == "out":
-        found.append(Tag.out)
     for t in decl.tags:
         tag = t if isinstance(t, Tag) else Tag[t]
         if tag not in found:
