@@ -63,7 +63,15 @@ def write(
             comment = f"  # {shown}"
         lines.append(f"        setattr(self, {name!r}, {made}){comment}")
     for name, buffer in module._buffers.items():
-        if buffer is not None:
+        if buffer is None:
+            continue
+        if name in module._non_persistent_buffers_set:  # not in the state dict: kept by itself
+            torch.save(buffer, place / f"{name}.pt")
+            file = f"os.path.join(_HERE, {name + '.pt'!r})"
+            lines.append(
+                f"        self.register_buffer({name!r}, torch.load({file}), persistent=False)"
+            )
+        else:
             lines.append(f"        self.register_buffer({name!r}, {_empty(buffer)})")
     for name, parameter in module._parameters.items():
         if parameter is not None:

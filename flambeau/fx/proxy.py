@@ -470,8 +470,11 @@ def _asserting(frame: FrameType) -> bool:
     here = next((i for i, x in enumerate(instructions) if x.offset == frame.f_lasti), None)
     if here is None:
         return False
-    following = [x.opname for x in instructions[here + 1 : here + 3]]
-    return bool("POP_JUMP" in instructions[here].opname and "LOAD_ASSERTION_ERROR" in following)
+    # The jump itself, or (3.13) the conversion or comparison before it.
+    names = [x.opname for x in instructions[here : here + 3]]
+    if "LOAD_ASSERTION_ERROR" not in names[1:]:
+        return False
+    return names[names.index("LOAD_ASSERTION_ERROR") - 1].startswith("POP_JUMP")
 
 
 def _assert_fn(condition: Any) -> None:

@@ -162,6 +162,12 @@ def partly_fixed(torch: Any) -> list[Callable[..., Any]]:
     return [nested, optional, number]
 
 
+def asserting(x):
+    """A function with an assertion on a traced value."""
+    assert x.sum() > 0, "no"
+    return x
+
+
 def modules(torch: Any) -> dict[str, Any]:
     """Modules."""
     nn = torch.nn
