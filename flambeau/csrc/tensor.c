@@ -367,6 +367,7 @@ static PyObject *g_grad(Tensor *t, void *c) {
     if (!t->grad && t->requires_grad && t->grad_fn) { PyObject *r = call_hook("nonleaf_grad", Py_BuildValue("(O)", t)); if (!r) return NULL; Py_DECREF(r); }
     return Py_NewRef(t->grad ? t->grad : Py_None);
 }
+static PyObject *g_plain_grad(Tensor *t, void *c) { return Py_NewRef(t->grad ? t->grad : Py_None); }
 static int s_grad(Tensor *t, PyObject *v, void *c) {
     if (v && v != Py_None) {
         Tensor *g = (Tensor *)v;
@@ -420,7 +421,7 @@ static PyObject *g_stale(Tensor *t, void *c) { return PyBool_FromLong(fl_stale_v
 
 static PyGetSetDef getset[] = {
     {"shape", (getter)g_shape}, {"dtype", (getter)g_dtype}, {"device", (getter)g_device}, {"ndim", (getter)g_ndim},
-    {"requires_grad", (getter)g_requires, (setter)s_requires}, {"grad", (getter)g_grad, (setter)s_grad}, {"_grad", (getter)g_grad, (setter)s_grad},
+    {"requires_grad", (getter)g_requires, (setter)s_requires}, {"grad", (getter)g_grad, (setter)s_grad}, {"_grad", (getter)g_plain_grad, (setter)s_grad},
     {"grad_fn", (getter)g_grad_fn}, {"is_leaf", (getter)g_leaf}, {"_version", (getter)g_version},
     {"_base", (getter)g_base, (setter)s_base}, {"nbytes", (getter)g_nbytes}, {"itemsize", (getter)g_itemsize},
     {"_autograd", (getter)g_meta, (setter)s_meta}, {"_sym", (getter)g_sym, (setter)s_sym}, {"_bits", (getter)g_bits, (setter)s_bits},
@@ -488,6 +489,13 @@ static PyObject *m_signed(Tensor *t, PyObject *u) { return PyBool_FromLong(t->dt
 static PyObject *m_contiguous(Tensor *t, PyObject *u) { return PyBool_FromLong(t->contiguous); }
 static PyObject *m_bump(Tensor *t, PyObject *u) { fl_bump(t); Py_RETURN_NONE; }
 static PyObject *m_cur_version(Tensor *t, PyObject *u) { return PyLong_FromLongLong(fl_version(t)); }
+/* _set_version(n): what _unsafe_preserve_version_counter puts back. */
+static PyObject *m_set_version(Tensor *t, PyObject *v) {
+    int64_t n = PyLong_AsLongLong(v);
+    if (n == -1 && PyErr_Occurred()) return NULL;
+    if (t->vcell) t->vcell->value = n; else t->storage->version = n;
+    Py_RETURN_NONE;
+}
 /* _set_history(node or None, output number, requires_grad) */
 static PyObject *m_history(Tensor *t, PyObject *args) {
     PyObject *fn; int nr, rg;
@@ -549,7 +557,7 @@ static PyMethodDef methods[] = {
     {"data_ptr", (PyCFunction)m_ptr, METH_NOARGS}, {"is_floating_point", (PyCFunction)m_float, METH_NOARGS},
     {"is_complex", (PyCFunction)m_complex, METH_NOARGS}, {"is_signed", (PyCFunction)m_signed, METH_NOARGS},
     {"_contiguous", (PyCFunction)m_contiguous, METH_NOARGS}, {"_bump_version", (PyCFunction)m_bump, METH_NOARGS},
-    {"_current_version", (PyCFunction)m_cur_version, METH_NOARGS}, {"_set_history", (PyCFunction)m_history, METH_VARARGS},
+    {"_current_version", (PyCFunction)m_cur_version, METH_NOARGS}, {"_set_history", (PyCFunction)m_history, METH_VARARGS}, {"_set_version", (PyCFunction)m_set_version, METH_O},
     {"_fresh_version", (PyCFunction)m_fresh, METH_NOARGS}, {"_set", (PyCFunction)m_set, METH_VARARGS}, {"_take", (PyCFunction)m_take, METH_O},
     {"item", (PyCFunction)item, METH_NOARGS}, {"tolist", (PyCFunction)tolist, METH_NOARGS}, {0}};
 

@@ -61,6 +61,8 @@ class ThreadState(threading.local):
         self.anomaly: tuple[bool, bool] = (False, True)
         self.devices: list[Any] = []
         self.forward_ad: list[Any] = []
+        self.forward_grad = True  # whether forward gradients are computed
+        self.view_replay = False
         self.profilers: list[Any] = []
 
 
