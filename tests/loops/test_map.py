@@ -392,3 +392,13 @@ def test_fill_and_params():
     out = np.empty((5, 9), np.int64)[:, ::2]
     Built(lambda k, v: v, "map", [], ["int64"], n_params=1).map(params=(-(2**62) - 1,), out=[out])
     np.testing.assert_array_equal(out, -(2**62) - 1)
+
+
+def test_bool_params():
+    x = rng.random(100) > 0.5
+    k = Built(lambda k, x, a, b: (x & a, x | (b != 0)), "map", ["bool"], ["bool"] * 2, n_params=2)
+    got = k.map(x, params=(1, 0))
+    np.testing.assert_array_equal(got[0], x)
+    np.testing.assert_array_equal(got[1], x)
+    got = k.map(x, params=(0, 1))
+    assert not got[0].any() and got[1].all()

@@ -40,7 +40,9 @@ def call_exp(address):
 
 
 def test_symbol():
-    assert REQUESTS[0].symbol == "add_Tensor__float32_float32__float32"
+    assert REQUESTS[0].symbol == "add_Tensor__float32_float32__float32__p1"
+    assert REQUESTS[1].symbol == "exp__float32__float32"
+    assert REQUESTS[2].symbol == "softmax__float32__float32__row"
 
 
 def test_pack(tmp_path, monkeypatch):

@@ -165,7 +165,7 @@ class Body:
             return f"({self.mask(1)}){{}} {'==' if inst.attr else '!='} 0", 1
         if inst.op == "param":
             slot = f"((const long long *)params)[{inst.attr}]"
-            return f"({self.mask(1)}){{}} - ({slot} != 0)", 1
+            return f"({self.mask(1)}){{}} - (signed char)({slot} != 0)", 1
         if all(t == "bool" for t in types):
             size = max(self.mask_size[a] for a in args)
             names = [self.as_mask(a, size) for a in args]

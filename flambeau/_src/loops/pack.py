@@ -99,7 +99,9 @@ def build_pack(
         try:
             tools.compile_parts(texts, path, _flags(target), jobs)
         except CompileError as e:
-            if target is targets[-1] or "march" not in str(e):
+            message = str(e).split("failed on", 1)[1]
+            unknown = "'-march" in message or "unknown target CPU" in message
+            if target is targets[-1] or not unknown:
                 raise
             continue
         sizes[target.name] = path.stat().st_size

@@ -36,7 +36,16 @@ class KernelRequest:
 
     @property
     def symbol(self) -> str:
-        """The C name, ``{name}__{inputs}__{outputs}``: ``exp__float32__float32``."""
+        """The C name, ``{name}__{inputs}__{outputs}``: ``exp__float32__float32``.
+
+        Row kernels, parameters ('f' or 'i' each) and a given compute type add a part of their own.
+        """
         name = "".join(c if c.isalnum() else "_" for c in self.name)
         symbol = f"{name}__{'_'.join(self.in_dtypes)}__{'_'.join(self.out_dtypes)}"
+        if self.kind != "map":
+            symbol += f"__{self.kind}"
+        if self.n_params:
+            symbol += "__" + (
+                "".join(self.param_kinds) if self.param_kinds else f"p{self.n_params}"
+            )
         return f"{symbol}__{self.compute_dtype}" if self.compute_dtype else symbol

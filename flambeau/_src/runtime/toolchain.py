@@ -167,7 +167,7 @@ class Toolchain:
         """Compiles ``text`` to ``path``, which appears complete or not at all.
 
         Raises:
-            CompileError: with the compiler's message; the text is left beside ``path``.
+            CompileError: with the compiler's message; the text is left in the cache folder.
         """
         import subprocess  # lazy: compiling is rare
         import tempfile  # lazy: as above
@@ -218,7 +218,7 @@ class Toolchain:
 
     def _check(self, code: int, stderr: bytes, command: list[str], text: str, path: Path) -> None:
         if code:
-            source = path.with_suffix(".c")
+            source = self.cache_dir() / f"{path.stem}.c"
             source.write_text(text)
             message = stderr.decode("utf-8", "replace")[:2000]
             raise CompileError(f"{' '.join(command)}\nfailed on {source}:\n{message}")
