@@ -33,10 +33,10 @@ _PER_UNIT = 40
 
 def _sources() -> list[Path]:
     """The files that decide what the pack's kernels compute."""
-    found = [_SOURCE / "ir" / "kernel.py"]
+    found = [_SOURCE / "ir" / "kernel.py", _SOURCE / "runtime" / "toolchain.py"]
     for folder in ("codegen", "ops"):
         found += sorted((_SOURCE / folder).glob("*.py"))
-    return [*found, _HERE / "lower.py", _HERE / "schedule.py"]
+    return [*found, *(_HERE / f"{name}.py" for name in ("lower", "request", "schedule"))]
 
 
 def _digest(path: Path) -> str:
