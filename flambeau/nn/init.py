@@ -84,16 +84,54 @@ def _no_grad_trunc_normal_(
             "The distribution of values may be incorrect.",
             stacklevel=2,
         )
+    inside = _normal_cdf((b - mean) / std) - _normal_cdf((a - mean) / std)
     with torch.no_grad():
-        # Inverse transform sampling: uniform between the cdf of the bounds, then the inverse cdf.
-        low = _normal_cdf((a - mean) / std)
-        high = _normal_cdf((b - mean) / std)
-        tensor.uniform_(2 * low - 1, 2 * high - 1, generator=generator)
-        tensor.erfinv_()
-        tensor.mul_(std * math.sqrt(2.0))
-        tensor.add_(mean)
-        tensor.clamp_(min=a, max=b)
-        return tensor
+        if inside > 0.3:
+            return _reject_normal(tensor, mean, std, a, b, generator)
+        return _reject_uniform(tensor, mean, std, a, b, generator)
+
+
+def _reject_normal(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+) -> Tensor:
+    """Normal values, those outside [a, b] drawn again (all are, for the same draws anywhere)."""
+    a, b = (torch.tensor(bound, dtype=tensor.dtype).item() for bound in (a, b))
+    tensor.normal_(mean, std, generator=generator)
+    values = tensor
+    outside = (values < a) | (values > b)
+    while outside.any():
+        fresh = torch.empty_like(values).normal_(mean, std, generator=generator)
+        values = torch.where(outside, fresh, values)
+        outside = (values < a) | (values > b)
+    if values is not tensor:
+        tensor.copy_(values)
+    return tensor
+
+
+def _reject_uniform(
+    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any
+) -> Tensor:
+    """Uniform values in [a, b], kept with probability density / greatest density."""
+    peak = min(max(mean, a), b)
+    greatest = -0.5 * ((peak - mean) / std) ** 2
+    density = torch.empty_like(tensor)
+    chance = torch.empty_like(tensor)
+    tensor.uniform_(a, b, generator=generator)
+    values = tensor
+    density.copy_(tensor)
+    rejected: Tensor | None = None
+    while True:
+        density.sub_(mean).div_(std).pow_(2).mul_(-0.5).sub_(greatest)  # its logarithm
+        chance.uniform_(generator=generator).log_()
+        above = chance > density
+        rejected = above if rejected is None else torch.where(rejected, above, rejected)
+        if not rejected.any():
+            break
+        density.uniform_(a, b, generator=generator)
+        values = torch.where(rejected, density, values)
+    if values is not tensor:
+        tensor.copy_(values)
+    return tensor
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:

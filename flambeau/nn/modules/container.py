@@ -31,7 +31,7 @@ class Container(Module):
     def __init__(self, **kwargs: Any) -> None:
         warnings.warn(
             "`nn.Container` is deprecated. "
-            "All of it's functionality is now implemented in `nn.Module`. "
+            "All of its functionality is now implemented in `nn.Module`. "
             "Subclass that instead.",
             FutureWarning,
             stacklevel=2,

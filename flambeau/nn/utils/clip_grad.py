@@ -112,16 +112,7 @@ def clip_grad_norm_(
 
     Returns the norm before; see `get_total_norm`.
     """
-    if isinstance(parameters, Tensor):
-        parameters = [parameters]
-    else:
-        exhausted = not isinstance(parameters, (list, tuple))
-        parameters = list(parameters)
-        if exhausted and len(parameters) == 0:
-            warnings.warn(
-                "`parameters` is an empty generator, no gradient clipping will occur.",
-                stacklevel=3,
-            )
+    parameters = _as_list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
     total = get_total_norm(grads, norm_type, error_if_nonfinite, foreach)
     clip_grads_with_norm_(parameters, max_norm, total, foreach)
