@@ -10,6 +10,7 @@ from flambeau._src.autograd import derived, engine, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
 from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
+from flambeau._src import _native, toplevel
 from flambeau._src.ops import creation, indexing, shapes
 
 LAZY_MODULES = (
@@ -31,7 +32,7 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
 def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
-        **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
+        **toplevel.METHODS, **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
         **indexing.METHODS, **shapes.METHODS, **autograd_api.METHODS,
     }  # fmt: skip
 
@@ -42,7 +43,7 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+        **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
 
 
 def operator_methods() -> dict[str, Any]:
@@ -52,4 +53,7 @@ def operator_methods() -> dict[str, Any]:
 
 def fill_slots() -> None:
     """Fill what the lower ranks call upward through."""
-    fill("default_nowrap_functions", frozenset)
+    for name, function in toplevel.SLOTS.items():
+        fill(name, function)
+    for name, function in toplevel.SCALARS.items():
+        _native.set_slot(name.strip("_"), _native.Function(name, function))

@@ -141,7 +141,7 @@ void fl_out_strides(int n, Tensor **ts, int ndim, const int64_t *sizes, int64_t 
         }
     }
     int64_t c = 1;
-    for (int i = 0; i < ndim; i++) { strides[perm[i]] = c; c *= sizes[perm[i]] > 1 ? sizes[perm[i]] : 1; }
+    for (int i = 0; i < ndim; i++) { strides[perm[i]] = c; c *= sizes[perm[i]]; }
 }
 
 /* ---- running a loop ---- */

@@ -308,16 +308,6 @@ def reduced_shape(shape: Any, dims: tuple[int, ...], keepdim: bool) -> tuple[int
     return tuple(s for i, s in enumerate(shape) if i not in dims)
 
 
-def reduced_stride(x: Tensor, dims: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
-    """Strides of a reduction's result: dense, in the order of the input's dimensions."""
-    order = sorted(range(x.dim()), key=lambda i: (_native.geometry_of([x])[1][i], -i))
-    full, c = [0] * x.dim(), 1
-    for i in order:
-        full[i] = c
-        c *= 1 if i in dims else max(x.shape[i], 1)
-    return tuple(s for i, s in enumerate(full) if keepdim or i not in dims)
-
-
 class Reduction(Declaration):
     """A row expression over dimensions. `expr(k, x, *params)` gives one value a result.
 
@@ -362,7 +352,6 @@ class Reduction(Declaration):
                 reduced_shape(x.shape, dims, keep),
                 dt.DTYPES[r] if r else base,
                 x.device,
-                reduced_stride(x, dims, keep),
             )
             for r in cls.result_types
         )

@@ -48,11 +48,7 @@ def softmax_meta(name: str, x: Tensor, dim: int) -> TensorSpec:
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         raise NotImplementedError(f"\"{name}_lastdim_kernel_impl\" not implemented for '{dt.scalar_name(x.dtype)}'")
     wrap_dim(dim, x.dim())
-    return TensorSpec(x.shape, x.dtype, x.device, None if x._contiguous() else _dense_strides(x))
-
-
-def _dense_strides(x: Tensor) -> Any:
-    return _native.geometry_of([x])[1]
+    return TensorSpec(x.shape, x.dtype, x.device)
 
 
 class _Softmax(Opaque):
@@ -116,7 +112,7 @@ class SoftmaxBackward(Opaque):
 
     def meta(g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> TensorSpec:
         wrap_dim(dim, g.dim())
-        return TensorSpec(o.shape, input_dtype, o.device, _native.geometry_of([g, o])[1])
+        return TensorSpec(o.shape, input_dtype, o.device)
 
     def kernel(out: Tensor, g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> None:
         run_rows(SoftmaxBackward.op, SoftmaxBackward.expr, (out,), [g, o], wrap_dim(dim, g.dim()), [], [], o.dtype)
@@ -141,7 +137,7 @@ class LogSoftmaxBackward(Opaque):
 
     def meta(g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> TensorSpec:
         wrap_dim(dim, g.dim())
-        return TensorSpec(o.shape, input_dtype, o.device, _native.geometry_of([g, o])[1])
+        return TensorSpec(o.shape, input_dtype, o.device)
 
     def kernel(out: Tensor, g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> None:
         run_rows(LogSoftmaxBackward.op, LogSoftmaxBackward.expr, (out,), [g, o], wrap_dim(dim, g.dim()), [], [], o.dtype)
@@ -269,9 +265,7 @@ class NativeLayerNorm(Opaque):
         if not cols:
             return
         flags = (weight is not None, bias is not None)
-        run_rows(NativeLayerNorm.op, _norm_expr(*flags), views, ins, 1, [eps], [flags], x.dtype) if False else run_rows(
-            NativeLayerNorm.op, _dropping_flags(_norm_expr(*flags)), views, ins, 1, [eps], [flags], x.dtype
-        )
+        run_rows(NativeLayerNorm.op, _dropping_flags(_norm_expr(*flags)), views, ins, 1, [eps], [flags], x.dtype)
 
     def vjp(b: Any, g: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
         needs = iter(b.needs)

@@ -1,0 +1,245 @@
+"""Small top-level functions that are no operators."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import info, state
+from flambeau._src.core.size import Size
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import overridable
+from flambeau._src.ops.promote import result_type as _result_type
+from flambeau._src.runtime import blas
+
+
+def is_tensor(obj: Any, /) -> bool:
+    """Whether obj is a Tensor."""
+    return isinstance(obj, Tensor)
+
+
+def is_storage(obj: Any, /) -> bool:
+    """Whether obj is a storage."""
+    return isinstance(obj, _native.UntypedStorage)
+
+
+@overridable
+def is_floating_point(input: Tensor) -> bool:
+    """Whether input's dtype is floating."""
+    return input.dtype.is_floating_point
+
+
+@overridable
+def is_complex(input: Tensor) -> bool:
+    """Whether input's dtype is complex."""
+    return input.dtype.is_complex
+
+
+@overridable
+def is_signed(input: Tensor) -> bool:
+    """Whether input's dtype is signed."""
+    return input.dtype.is_signed
+
+
+@overridable
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+@overridable
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero."""
+    if input.numel() == 0:
+        raise RuntimeError("Boolean value of Tensor with no values is ambiguous")
+    if input.numel() > 1:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+    return bool(input.item())
+
+
+def _bool(self: Tensor) -> bool:
+    return is_nonzero(self)
+
+
+def _int(self: Tensor) -> int:
+    return int(self.item())
+
+
+def _float(self: Tensor) -> float:
+    return float(self.item())
+
+
+def _complex(self: Tensor) -> complex:
+    return complex(self.item())
+
+
+def _index(self: Tensor) -> int:
+    if self.numel() != 1 or not dt.is_integral(self.dtype):
+        raise TypeError("only integer tensors of a single element can be converted to an index")
+    return int(self.item())
+
+
+def _iter(self: Tensor) -> Any:
+    if not self.dim():
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(self.unbind(0))
+
+
+def _contains(self: Tensor, element: Any) -> bool:
+    if isinstance(element, (Tensor, bool, int, float, complex)):
+        return bool((self == element).any().item())
+    raise RuntimeError(
+        f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
+    )
+
+
+def _format(self: Tensor, spec: str) -> str:
+    return self.item().__format__(spec) if not self.dim() and spec else object.__format__(self, spec) if spec else str(self)
+
+
+def broadcast_shapes(*shapes: Any) -> Size:
+    """The shape to which all shapes broadcast."""
+    out: list[int] = []
+    for shape in shapes:
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if len(shape) > len(out):
+            out = [1] * (len(shape) - len(out)) + out
+        for i in range(1, len(shape) + 1):
+            if shape[-i] < 0:
+                raise RuntimeError(f"Trying to create tensor with negative dimension ({shape[-i]}): ({shape[-i]})")
+            if shape[-i] in (1, out[-i]):
+                continue
+            if out[-i] != 1:
+                raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
+            out[-i] = shape[-i]
+    return Size(out)
+
+
+def result_type(tensor1: Any, tensor2: Any) -> dt.dtype:
+    """The dtype of a result computed from both."""
+    return _result_type((tensor1, tensor2))
+
+
+def set_num_threads(n: int, /) -> None:
+    """Threads for one operator, generated kernels and BLAS alike."""
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
+    _native.set_num_threads(n)
+    blas.set_threads(n)
+
+
+def get_num_threads() -> int:
+    """Threads for one operator."""
+    return _native.get_num_threads()
+
+
+def get_default_device() -> Any:
+    """The device of new tensors when none is given."""
+    stack = state.thread.devices
+    return stack[-1] if stack else state.process.default_device
+
+
+def set_default_device(device: Any) -> None:
+    """The device of new tensors when none is given."""
+    state.process.default_device = _native.cpu if device is None else _native.device(device)
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """flambeau's CPU operators are deterministic; the flag is kept and reported."""
+    state.process.deterministic = (bool(mode), bool(warn_only))
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    return state.process.deterministic[0]
+
+
+def is_deterministic_algorithms_warn_only_enabled() -> bool:
+    return state.process.deterministic[1]
+
+
+def get_deterministic_debug_mode() -> int:
+    on, warn = state.process.deterministic
+    return (1 if warn else 2) if on else 0
+
+
+def typename(obj: Any, /) -> str:
+    """The name of obj's type as torch prints it."""
+    if isinstance(obj, Tensor):
+        return obj.type()
+    module = getattr(obj, "__module__", "") or ""
+    name = getattr(obj, "__qualname__", "") or type(obj).__name__
+    return name if module in ("", "builtins", "__builtin__") else f"{module}.{name}"
+
+
+def _device_enter(device: Any) -> Any:
+    state.thread.devices.append(device)
+    return device
+
+
+def _device_exit(device: Any) -> None:
+    state.thread.devices.pop()
+
+
+def _device_call(device: Any, function: Any) -> Any:
+    import functools  # lazy: rarely needed
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with device:
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _nonleaf_grad(t: Tensor) -> None:
+    import warnings  # lazy: rarely needed
+
+    warnings.warn(
+        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+        "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+        "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+        "leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def _check_grad(t: Tensor, g: Any) -> None:
+    if not isinstance(g, Tensor):
+        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}")
+    if g is t:
+        raise RuntimeError("can't assign Variable as its own grad")
+    if g.dtype is not t.dtype:
+        raise RuntimeError("attempting to assign a gradient with dtype '" + _ctype(g) + "' to a tensor with dtype '" + _ctype(t) + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break downstream systems that assume they match.")
+    if g.device.type != t.device.type:
+        raise RuntimeError(f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with device type '{t.device.type}'. Please ensure that the gradient and the tensor are on the same device")
+    raise RuntimeError(
+        f"attempting to assign a gradient of size '{list(g.shape)}' to a tensor of size '{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size"
+    )
+
+
+def _ctype(t: Tensor) -> str:
+    return {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}.get(t.dtype.name, t.dtype.name)
+
+
+SLOTS: dict[str, Any] = {
+    "device_enter": _device_enter, "device_exit": _device_exit, "device_call": _device_call,
+    "nonleaf_grad": _nonleaf_grad, "check_grad": _check_grad,
+}  # fmt: skip
+METHODS: dict[str, Any] = {
+    "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex, "is_nonzero": is_nonzero,
+}  # fmt: skip
+SCALARS: dict[str, Any] = {"__bool__": _bool, "__int__": _int, "__float__": _float, "__index__": _index}
+FUNCTIONS: dict[str, Any] = {
+    "is_tensor": is_tensor, "is_storage": is_storage, "is_floating_point": is_floating_point, "is_complex": is_complex,
+    "is_signed": is_signed, "numel": numel, "is_nonzero": is_nonzero, "broadcast_shapes": broadcast_shapes,
+    "result_type": result_type, "set_num_threads": set_num_threads, "get_num_threads": get_num_threads,
+    "get_default_device": get_default_device, "set_default_device": set_default_device, "typename": typename,
+    "use_deterministic_algorithms": use_deterministic_algorithms,
+    "are_deterministic_algorithms_enabled": are_deterministic_algorithms_enabled,
+    "is_deterministic_algorithms_warn_only_enabled": is_deterministic_algorithms_warn_only_enabled,
+    "get_deterministic_debug_mode": get_deterministic_debug_mode,
+    "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None,
+}  # fmt: skip
