@@ -10,6 +10,7 @@ from flambeau._src.autograd import derived, engine, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
 from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
+from flambeau._src.interp import dispatch_mode  # noqa: F401
 from flambeau._src import _native, toplevel
 from flambeau._src.ops import creation, indexing, shapes
 
@@ -43,7 +44,7 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+        **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
 
 
 def operator_methods() -> dict[str, Any]:
