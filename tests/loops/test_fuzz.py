@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+
 from flambeau._src.loops.evaluate import interpret
 
 from .calling import NUMPY, Built, from_bf16
