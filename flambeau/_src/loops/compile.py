@@ -4,49 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from flambeau._src.codegen.target import GENERIC, V3, V4, Target
 from flambeau._src.runtime.toolchain import (
     Library,
     Toolchain,
     ToolchainMissing,
-    cpu_features,
-    host_isa,
 )
 from flambeau._src.util.config import config
 
+from .pack import open_pack
 from .request import KernelRequest
-
-if TYPE_CHECKING:
-    from flambeau._src.ir.kernel import Kernel
+from .source import host_target, kernel_of, kernel_text
 
 __all__ = ["KernelLoader", "host_target", "kernel_address", "kernel_of", "kernel_text", "loader"]
-
-
-def host_target() -> Target:
-    """The target of code for this processor."""
-    return {"avx512": V4, "avx2": V3}.get(host_isa(cpu_features()), GENERIC)
-
-
-def kernel_of(request: KernelRequest) -> Kernel:
-    """The request's kernel IR."""
-    from .lower import lower  # lazy: a kernel from the pack needs no lowering
-
-    return lower(
-        request.expr, request.kind, request.in_dtypes, request.out_dtypes, request.n_params,
-        request.param_kinds, request.compute_dtype,
-    )  # fmt: skip
-
-
-def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
-    """The C of several requests as one translation unit (needs the support library)."""
-    from flambeau._src.codegen.cpp import print_kernels  # lazy: nor a code generator
-
-    from .schedule import schedule  # lazy: nor a schedule
-
-    kernels = [(r.symbol, kernel_of(r)) for r in requests]
-    return print_kernels([(s, k, schedule(k)) for s, k in kernels], target)
 
 
 class KernelLoader:
@@ -97,8 +67,6 @@ class KernelLoader:
         """The prebuilt kernels, where there are any for this processor."""
         with self._lock:
             if not self._pack_tried:
-                from .pack import open_pack  # lazy: it imports this module
-
                 self._pack = open_pack(self.toolchain)
                 self._pack_tried = True
             return self._pack

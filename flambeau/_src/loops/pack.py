@@ -20,8 +20,8 @@ from pathlib import Path
 from flambeau._src.codegen.target import GENERIC, TARGETS, V3, V4, Target
 from flambeau._src.runtime.toolchain import CompileError, Library, Toolchain
 
-from .compile import host_target, kernel_text
 from .request import KernelRequest
+from .source import host_target, kernel_text
 
 __all__ = ["build_pack", "main", "open_pack"]
 
