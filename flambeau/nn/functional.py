@@ -7,46 +7,8 @@ checks of its own, is written in `_functional/`.
 # ruff: noqa: F401 (the names are what this file is for)
 from __future__ import annotations
 
-from flambeau import (
-    adaptive_avg_pool1d,
-    avg_pool1d,
-    bilinear,
-    celu_,
-    channel_shuffle,
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_tbc,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    cosine_similarity,
-    hardshrink,
-    native_channel_shuffle,
-    pairwise_distance,
-    pdist,
-    pixel_shuffle,
-    pixel_unshuffle,
-    prelu,
-    relu_,
-    rrelu_,
-    selu_,
-    threshold_,
-)
-from flambeau._nn import (
-    avg_pool2d,
-    avg_pool3d,
-    elu_,
-    gelu,
-    hardtanh_,
-    leaky_relu_,
-    linear,
-    one_hot,
-    scaled_dot_product_attention,
-    softplus,
-    softshrink,
-)
-from flambeau._nn import log_sigmoid as logsigmoid
+import flambeau as _torch
+from flambeau import _nn
 
 from ._functional import activation as _activation
 from ._functional import attention as _attention
@@ -134,6 +96,7 @@ from ._functional.norm import (
     normalize,
     rms_norm,
 )
+from ._functional.operators import operator
 from ._functional.pooling import (
     _unpool_output_size,
     adaptive_avg_pool2d,
@@ -176,7 +139,55 @@ from ._functional.vision import (
     upsample_nearest,
 )
 
-__all__ = [_name for _name in dir() if not _name.startswith("_") and _name != "annotations"]
+# Functions that are one operator, by where PyTorch keeps them.
+_OF_TORCH = (
+    "adaptive_avg_pool1d",
+    "avg_pool1d",
+    "bilinear",
+    "celu_",
+    "channel_shuffle",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_tbc",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "cosine_similarity",
+    "hardshrink",
+    "native_channel_shuffle",
+    "pairwise_distance",
+    "pdist",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "prelu",
+    "relu_",
+    "rrelu_",
+    "selu_",
+    "threshold_",
+)
+_OF_NN = (
+    "avg_pool2d",
+    "avg_pool3d",
+    "elu_",
+    "gelu",
+    "hardtanh_",
+    "leaky_relu_",
+    "linear",
+    "one_hot",
+    "scaled_dot_product_attention",
+    "softplus",
+    "softshrink",
+)
+globals().update((_name, operator(_torch, _name)) for _name in _OF_TORCH)
+globals().update((_name, operator(_nn, _name)) for _name in _OF_NN)
+logsigmoid = operator(_nn, "log_sigmoid")
+
+__all__ = [
+    _name
+    for _name in dir()
+    if not _name.startswith("_") and _name not in ("annotations", "operator")
+]
 
 for _module in (_activation, _attention, _dropout, _loss, _norm, _pooling, _vision):
     for _fn in vars(_module).values():

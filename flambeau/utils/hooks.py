@@ -2,62 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau._src.autograd.hooks import RemovableHandle
 
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
-
-_ids = itertools.count()
-
-
-class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away again.
-
-    Args:
-        hooks_dict: the table of hooks, held weakly; the hook's key in it is `handle.id`.
-        extra_dict: further tables (one or a list) that may have an entry of that key.
-    """
-
-    id: int
-
-    def __init__(self, hooks_dict: Any, *, extra_dict: Any = None) -> None:
-        self.hooks_dict_ref = weakref.ref(hooks_dict)
-        self.id = next(_ids)
-        extra = [extra_dict] if isinstance(extra_dict, dict) else extra_dict
-        self.extra_dict_ref = tuple(weakref.ref(d) for d in extra or ())
-
-    def remove(self) -> None:
-        """Take the hook away; nothing happens if it is gone already."""
-        for reference in (self.hooks_dict_ref, *self.extra_dict_ref):
-            table = reference()
-            if table is not None:
-                table.pop(self.id, None)
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        if not self.extra_dict_ref:
-            return self.hooks_dict_ref(), self.id
-        return self.hooks_dict_ref(), self.id, tuple(ref() for ref in self.extra_dict_ref)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # A table that did not survive is replaced by one that nobody sees.
-        table = OrderedDict() if state[0] is None else state[0]
-        self.hooks_dict_ref = weakref.ref(table)
-        self.id = state[1]
-        extra = state[2] if len(state) > 2 else ()
-        self.extra_dict_ref = tuple(weakref.ref(OrderedDict() if d is None else d) for d in extra)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
 
 
 def unserializable_hook(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,19 +29,6 @@ def warn_if_has_hooks(tensor: Tensor) -> None:
                 " suppress this warning",
                 stacklevel=2,
             )
-
-
-class BackwardHookFunction(torch.autograd.Function):
-    """All tensors unchanged, through one node: its hooks see all their gradients at once."""
-
-    @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> Any:
-        ctx.mark_non_differentiable(*[t for t in tensors if not t.requires_grad])
-        return tensors
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return grads
 
 
 def _spread(places: list[int], values: Iterable[Any], size: int) -> tuple[Any, ...]:
@@ -129,6 +69,9 @@ class BackwardHook:
         tensors = [args[i] for i in places]
         if not (any(t.requires_grad for t in tensors) and torch.is_grad_enabled()):
             return args, None
+        # lazy: a custom Function needs the autograd package, which nn does not load otherwise
+        from flambeau.nn.modules._functions import BackwardHookFunction
+
         new_tensors = BackwardHookFunction.apply(*tensors)
         nodes = [t.grad_fn for t in new_tensors if t.grad_fn is not None]
         if not nodes:

@@ -11,6 +11,7 @@ from flambeau.overrides import handle_torch_function, has_torch_function_unary
 
 from ..modules._ntuple import _list_with_default, _pair, _single, _triple
 from .activation import relu
+from .operators import operator
 from .overridable import overridable
 
 
@@ -73,13 +74,22 @@ _MAX_DOC = """The maximum of each window of a (N, C, {0}) or (C, {0}) input.
         return_indices: also the flat position of each maximum.
     """
 max_pool1d, max_pool1d_with_indices = _max_pool(
-    "max_pool1d", torch.max_pool1d_with_indices, torch.max_pool1d, _MAX_DOC.format("L")
+    "max_pool1d",
+    operator(torch, "max_pool1d_with_indices"),
+    operator(torch, "max_pool1d"),
+    _MAX_DOC.format("L"),
 )
 max_pool2d, max_pool2d_with_indices = _max_pool(
-    "max_pool2d", _nn.max_pool2d_with_indices, torch.max_pool2d, _MAX_DOC.format("H, W")
+    "max_pool2d",
+    operator(_nn, "max_pool2d_with_indices"),
+    operator(torch, "max_pool2d"),
+    _MAX_DOC.format("H, W"),
 )
 max_pool3d, max_pool3d_with_indices = _max_pool(
-    "max_pool3d", _nn.max_pool3d_with_indices, torch.max_pool3d, _MAX_DOC.format("D, H, W")
+    "max_pool3d",
+    operator(_nn, "max_pool3d_with_indices"),
+    operator(torch, "max_pool3d"),
+    _MAX_DOC.format("D, H, W"),
 )
 
 
@@ -110,13 +120,13 @@ _ADAPTIVE_DOC = """The maximum of windows chosen so that the output has `output_
     A None in `output_size` keeps the input's size. With `return_indices` also their positions.
     """
 adaptive_max_pool1d, adaptive_max_pool1d_with_indices = _adaptive_max(
-    "adaptive_max_pool1d", torch.adaptive_max_pool1d, False, _ADAPTIVE_DOC
+    "adaptive_max_pool1d", operator(torch, "adaptive_max_pool1d"), False, _ADAPTIVE_DOC
 )
 adaptive_max_pool2d, adaptive_max_pool2d_with_indices = _adaptive_max(
-    "adaptive_max_pool2d", _nn.adaptive_max_pool2d, True, _ADAPTIVE_DOC
+    "adaptive_max_pool2d", operator(_nn, "adaptive_max_pool2d"), True, _ADAPTIVE_DOC
 )
 adaptive_max_pool3d, adaptive_max_pool3d_with_indices = _adaptive_max(
-    "adaptive_max_pool3d", _nn.adaptive_max_pool3d, True, _ADAPTIVE_DOC
+    "adaptive_max_pool3d", operator(_nn, "adaptive_max_pool3d"), True, _ADAPTIVE_DOC
 )
 
 
@@ -184,10 +194,10 @@ def _fractional(n: int, op: Any, spread: Any) -> tuple[Any, Any]:
 
 
 fractional_max_pool2d, fractional_max_pool2d_with_indices = _fractional(
-    2, _nn.fractional_max_pool2d, _pair
+    2, operator(_nn, "fractional_max_pool2d"), _pair
 )
 fractional_max_pool3d, fractional_max_pool3d_with_indices = _fractional(
-    3, _nn.fractional_max_pool3d, _triple
+    3, operator(_nn, "fractional_max_pool3d"), _triple
 )
 
 

@@ -35,7 +35,7 @@ _pad = pad
 
 
 def _is_integer(x: Any) -> bool:
-    return isinstance(x, (int, torch.SymInt)) or (
+    return isinstance(x, (int, getattr(torch, "SymInt", int))) or (
         isinstance(x, Tensor) and not x.is_floating_point()
     )
 

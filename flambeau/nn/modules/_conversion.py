@@ -7,6 +7,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau import __future__ as future
 
 from ..parameter import Parameter
 
@@ -20,18 +21,23 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     return torch._nn._parse_to(*args, **kwargs)
 
 
+_PLAIN = (Tensor, Parameter)
+
+
 def _keeps_object(tensor: Tensor, applied: Tensor) -> bool:
     """Whether the existing object can take over the new values with `.data =`."""
-    if torch.__future__.get_overwrite_module_params_on_conversion():
+    if future.get_overwrite_module_params_on_conversion():
         return False
-    return torch._has_compatible_shallow_copy_type(tensor, applied)
+    if tensor.is_meta != applied.is_meta or tensor.layout != applied.layout:
+        return False  # memory of another kind
+    return type(applied) in _PLAIN or type(applied) is type(tensor)
 
 
 def _swaps(applied: Tensor) -> bool:
-    if torch.__future__.get_swap_module_params_on_conversion():
+    if future.get_swap_module_params_on_conversion():
         return True
     # A subclass that wraps tensors has no storage of its own to be pointed elsewhere.
-    return type(applied) not in (Tensor, Parameter) and hasattr(applied, "__tensor_flatten__")
+    return type(applied) not in _PLAIN and hasattr(applied, "__tensor_flatten__")
 
 
 def _swap(module: Any, key: str, old: Any, new: Any, what: str) -> None:

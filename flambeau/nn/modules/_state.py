@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import flambeau as torch
+from flambeau import __future__ as future
 from flambeau.overrides import is_tensor_like
 
 from ..parameter import Parameter, is_lazy
@@ -116,7 +117,7 @@ def _load_one(module: Any, key: str, name: str, old: Any, new: Any, assign: bool
             "key in the module instead of copying them in place?)",
             stacklevel=2,
         )
-    swap = torch.__future__.get_swap_module_params_on_conversion()
+    swap = future.get_swap_module_params_on_conversion()
     try:
         with torch.no_grad():
             if swap:

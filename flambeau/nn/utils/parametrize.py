@@ -15,6 +15,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau import __future__ as future
 from flambeau.nn.modules.container import Module, ModuleDict, ModuleList
 from flambeau.nn.parameter import Parameter
 
@@ -57,7 +58,7 @@ def _register_parameter_or_buffer(module: Module, name: str, X: Tensor) -> None:
 
 def _maybe_set(dest: Tensor, src: Tensor) -> None:
     """Give an existing tensor the memory of another."""
-    swap = torch.__future__.get_swap_module_params_on_conversion() or (
+    swap = future.get_swap_module_params_on_conversion() or (
         type(dest) not in (Tensor, Parameter) and hasattr(dest, "__tensor_flatten__")
     )
     if not swap:
@@ -396,7 +397,7 @@ _NO_SET = (
     "Alternatively, one can opt into the swap_tensors path"
     "Either set leave_parametrized=False or provide a working implementation"
     "for set_() in the tensor subclass or set "
-    "torch.__future__.set_swap_module_params_on_conversion(True)."
+    "future.set_swap_module_params_on_conversion(True)."
 )
 
 
