@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import flambeau as torch
+from flambeau._src.autograd.api import grad
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import Op, TensorSpec
 from flambeau._src.ops.registry import all_ops
@@ -271,7 +272,7 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
         total = _scalar(op, with_tensors(sample, moved), cotangents)
         if not total.requires_grad:
             return None, moved
-        grads = torch.autograd.grad(total, [moved[i] for i in places], create_graph=create, allow_unused=True)
+        grads = grad(total, [moved[i] for i in places], create_graph=create, allow_unused=True)
         dot = None
         for g, d in zip(grads, direction, strict=True):
             if g is not None:
@@ -289,7 +290,7 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
         return
     if not dot.requires_grad:
         return
-    grads = torch.autograd.grad(dot, [moved[i] for i in places], allow_unused=True)
+    grads = grad(dot, [moved[i] for i in places], allow_unused=True)
     analytic = sum(float((g * d).sum().item()) for g, d in zip(grads, direction, strict=True) if g is not None)
     high, low = first(h, False)[0], first(-h, False)[0]
     numeric = (float(high.item()) - float(low.item())) / (2 * h)

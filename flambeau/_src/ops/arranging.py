@@ -506,7 +506,8 @@ class PixelShuffle(Declaration):
         n = len(batch)
         parts = aten.reshape(t, (*batch, c, r, r, h // r, w // r))
         order = (*range(n + 1), n + 3, n + 1, n + 4, n + 2)
-        return aten.reshape(aten.clone(aten.permute(parts, order), memory_format=layout.contiguous_format), spec_of.shape)
+        made = aten.clone(aten.permute(parts, order), memory_format=layout.contiguous_format)
+        return aten._unsafe_view(made, spec_of.shape)
 
     def meta(t: Tensor, r: int) -> TensorSpec:
         if t.dim() < 3:
@@ -540,7 +541,8 @@ class PixelUnshuffle(Declaration):
         n = len(batch)
         parts = aten.reshape(t, (*batch, c, h // r, r, w // r, r))
         order = (*range(n + 1), n + 2, n + 4, n + 1, n + 3)
-        return aten.reshape(aten.clone(aten.permute(parts, order), memory_format=layout.contiguous_format), spec_of.shape)
+        made = aten.clone(aten.permute(parts, order), memory_format=layout.contiguous_format)
+        return aten._unsafe_view(made, spec_of.shape)
 
     def meta(t: Tensor, r: int) -> TensorSpec:
         if t.dim() < 3:
@@ -573,7 +575,7 @@ class ChannelShuffle(Declaration):
         ChannelShuffle.meta(t, groups)
         n, c, *rest = t.shape
         parts = aten.transpose(aten.reshape(t, (n, groups, c // groups, *rest)), 1, 2)
-        return aten.reshape(aten.clone(parts, memory_format=layout.contiguous_format), t.shape)
+        return aten._unsafe_view(aten.clone(parts, memory_format=layout.contiguous_format), t.shape)
 
     def meta(t: Tensor, groups: int) -> TensorSpec:
         if t.dim() <= 2:

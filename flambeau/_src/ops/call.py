@@ -260,6 +260,14 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
     return outs[0] if n == 1 else tuple(outs)
 
 
+def write_out(out: Tensor, result: Tensor) -> None:
+    """What out= of a composite does with the result: resized, converted where allowed, recorded."""
+    check_cast(result.dtype, out.dtype)
+    resize_output(out, result.shape, result.stride())
+    dispatch(slot("copy_op")(), (out, result, False))
+
+
+fill("write_out", write_out)
 op_module.call_overload = call_overload
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import state
@@ -20,7 +21,7 @@ class Elementary(Pointwise):
     samples = unary_samples
 
 
-def _unary(name: str, slope: Any, value: Any = None, **more: Any) -> type:
+def _unary(name: str, slope: Any, value: Any = None, domain: Any = None, **more: Any) -> type:
     """slope(g, x, out) is the gradient; value(k, x) the expression (default: k.<name>)."""
 
     def expr(k: Any, a: Any) -> Any:
@@ -29,6 +30,12 @@ def _unary(name: str, slope: Any, value: Any = None, **more: Any) -> type:
     def vjp(b: Any, g: Any, x: Any) -> Any:
         return slope(g, x, b)
 
+    def samples(s: Any) -> Iterator[Any]:
+        for shape in ((3, 4), (), (0, 2), (2, 3, 4, 5), (67,)):
+            yield s.sample(s.tensor(shape, *domain))
+
+    if domain:
+        more["samples"] = samples
     return type(name.capitalize(), (Elementary,), {
         "__doc__": f"{name}(self).", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
         "expr": expr, "vjp": vjp, "reference": f"numpy.{name}", **more,
@@ -38,28 +45,48 @@ def _unary(name: str, slope: Any, value: Any = None, **more: Any) -> type:
 _unary("exp", lambda g, x, b: g * conj(b.out))
 _unary("exp2", lambda g, x, b: g * conj(b.out) * 0.6931471805599453)
 _unary("expm1", lambda g, x, b: g * (conj(b.out) + 1))
-_unary("log", lambda g, x, b: g / conj(x))
-_unary("log2", lambda g, x, b: g / conj(x * 0.6931471805599453))
-_unary("log10", lambda g, x, b: g / conj(x * 2.302585092994046))
-_unary("log1p", lambda g, x, b: g / conj(x + 1))
-_unary("sqrt", lambda g, x, b: g / (2 * conj(b.out)))
-_unary("rsqrt", lambda g, x, b: -0.5 * g * conj(b.out.pow(3)), reference="tests.ops.references:rsqrt")
+_unary("log", lambda g, x, b: g / conj(x), domain=(0.1, 3.0))
+_unary("log2", lambda g, x, b: g / conj(x * 0.6931471805599453), domain=(0.1, 3.0))
+_unary("log10", lambda g, x, b: g / conj(x * 2.302585092994046), domain=(0.1, 3.0))
+_unary("log1p", lambda g, x, b: g / conj(x + 1), domain=(-0.9, 3.0))
+_unary("sqrt", lambda g, x, b: g / (2 * conj(b.out)), domain=(0.1, 3.0))
+_unary("rsqrt", lambda g, x, b: -0.5 * g * conj(b.out.pow(3)), reference="tests.ops.references:rsqrt", domain=(0.1, 3.0))
 _unary("sin", lambda g, x, b: g * conj(x.cos()))
 _unary("cos", lambda g, x, b: g * -conj(x.sin()))
-_unary("tan", lambda g, x, b: g * conj(1 + b.out.pow(2)))
-_unary("asin", lambda g, x, b: g * conj((-x * x + 1).rsqrt()), aliases=("arcsin",), reference="numpy.arcsin")
-_unary("acos", lambda g, x, b: g * -conj((-x * x + 1).rsqrt()), aliases=("arccos",), reference="numpy.arccos")
+_unary("tan", lambda g, x, b: g * conj(1 + b.out.pow(2)), domain=(-1.2, 1.2))
+_unary("asin", lambda g, x, b: g * conj((-x * x + 1).rsqrt()), aliases=("arcsin",), reference="numpy.arcsin", domain=(-0.9, 0.9))
+_unary("acos", lambda g, x, b: g * -conj((-x * x + 1).rsqrt()), aliases=("arccos",), reference="numpy.arccos", domain=(-0.9, 0.9))
 _unary("atan", lambda g, x, b: g / conj(x * x + 1), aliases=("arctan",), reference="numpy.arctan")
 _unary("sinh", lambda g, x, b: g * conj(x.cosh()))
 _unary("cosh", lambda g, x, b: g * conj(x.sinh()))
 _unary("asinh", lambda g, x, b: g * conj((x.pow(2) + 1).rsqrt()), aliases=("arcsinh",), reference="numpy.arcsinh")
-_unary("acosh", lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()), aliases=("arccosh",), reference="numpy.arccosh")
-_unary("atanh", lambda g, x, b: g / conj(1 - x.pow(2)), aliases=("arctanh",), reference="numpy.arctanh")
+_unary("acosh", lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()), aliases=("arccosh",), reference="numpy.arccosh", domain=(1.1, 3.0))
+_unary("atanh", lambda g, x, b: g / conj(1 - x.pow(2)), aliases=("arctanh",), reference="numpy.arctanh", domain=(-0.9, 0.9))
 _unary("erf", lambda g, x, b: 1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erf")
 _unary("erfc", lambda g, x, b: -1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erfc")
-_unary("erfinv", lambda g, x, b: 0.886226925452758 * aten.exp(b.out.pow(2)) * g, reference="scipy.special.erfinv")
-_unary("lgamma", lambda g, x, b: g * aten.digamma(x), reference="scipy.special.gammaln")
-_unary("digamma", lambda g, x, b: g * aten.polygamma(1, x), reference="scipy.special.digamma")
+_unary("erfinv", lambda g, x, b: 0.886226925452758 * aten.exp(b.out.pow(2)) * g, reference="scipy.special.erfinv", domain=(-0.9, 0.9))
+_unary("lgamma", lambda g, x, b: g * aten.digamma(x), reference="scipy.special.gammaln", domain=(0.2, 3.0))
+def trigamma(k: Any, x: Any) -> Any:
+    """The second derivative of log Γ: reflected below 1/2, shifted by 8, then the asymptotic series
+    (Abramowitz and Stegun 6.4.12)."""
+    small = x < 0.5
+    y = k.where(small, 1 - x, x)
+    total = y * 0
+    for _ in range(8):
+        total = total + 1.0 / (y * y)
+        y = y + 1
+    r = 1.0 / y
+    q = r * r
+    total = total + r + q / 2 + r * q * (1 / 6 - q * (1 / 30 - q * (1 / 42 - q * (1 / 30 - q * (5 / 66)))))
+    sine = k.sin(x * 3.141592653589793)
+    return k.where(small, 9.869604401089358 / (sine * sine) - total, total)
+
+
+_unary(
+    "special_trigamma", lambda g, x, b: g * float("nan"), trigamma, public="", reference=None, differentiable=False,
+    domain=(0.2, 3.0),
+)  # fmt: skip
+_unary("digamma", lambda g, x, b: g * aten.special_trigamma(x), reference="scipy.special.digamma", domain=(0.2, 3.0))
 _unary("tanh", lambda g, x, b: aten.tanh_backward(g, b.out))
 _unary("sigmoid", lambda g, x, b: aten.sigmoid_backward(g, b.out), reference="scipy.special.expit")
 _unary(
