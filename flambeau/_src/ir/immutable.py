@@ -49,8 +49,8 @@ class immutable_dict(dict):  # type: ignore[type-arg]
     __module__ = "flambeau.fx.immutable_collections"
     __slots__ = ()
 
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
-    __delitem__ = __ior__ = __setitem__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse
+    __delitem__ = __ior__ = __setitem__ = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

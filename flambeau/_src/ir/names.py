@@ -175,7 +175,7 @@ def qualified_name(func: Any) -> str:
 
     Raises RuntimeError for an object that has no name.
     """
-    name = getattr(func, "__name__", None)
+    name: str | None = getattr(func, "__name__", None)
     if name is None:
         raise RuntimeError(f"cannot find a name for {func!r}")
     if getattr(builtins, name, None) is func:
@@ -195,7 +195,7 @@ def qualified_name(func: Any) -> str:
     if module == "_operator":
         module = "operator"
     if module == "builtins" and "." in getattr(func, "__qualname__", ""):
-        return func.__qualname__
+        return str(func.__qualname__)
     return f"{module}.{name}"
 
 
@@ -222,5 +222,5 @@ def type_repr(obj: Any) -> str:
     if isinstance(obj, str):
         return repr(obj)
     if callable(obj) and hasattr(obj, "__name__") and not hasattr(obj, "__args__"):
-        return obj.__name__
+        return str(obj.__name__)
     return repr(obj)

@@ -380,7 +380,8 @@ class Node:
 
         if id(self) not in memo:
             copy.deepcopy(self.graph, memo)
-        return memo.get(id(self), self)
+        copied: Node = memo.get(id(self), self)
+        return copied
 
     def __copy__(self) -> Node:
         return self

@@ -145,9 +145,10 @@ class _Values:
         return name
 
     def function(self, target: Any) -> str:
-        if getattr(builtins, getattr(target, "__name__", ""), None) is target:
-            return self.add_global(target.__name__, target)
-        if getattr(target, "__name__", None) == "device" and is_public(target):
+        own_name = getattr(target, "__name__", "")
+        if getattr(builtins, own_name, None) is target:
+            return self.add_global(own_name, target)
+        if own_name == "device" and is_public(target):
             self.globals["device"] = target
             return "device"
         name = qualified_name(target)
@@ -408,7 +409,8 @@ class _Body:
         return ""
 
     def _statement(self, node: Node) -> str | None:
-        return getattr(self, f"_{node.op}")(node)
+        write: Callable[[Node], str | None] = getattr(self, f"_{node.op}")
+        return write(node)
 
     def _placeholder(self, node: Node) -> str | None:
         default = f" = {self.values.repr(node.args[0])}" if node.args else ""

@@ -185,10 +185,9 @@ def replace_matches(
             if first_user is not None
             else graph.inserting_after(max(match.returning, key=lambda n: n._order))
         )
-        before = set(graph.nodes)
         with place:
-            result = graph.graph_copy(new, val_map)
-        made.append([node for node in graph.nodes if node not in before])
+            result: Any = graph.graph_copy(new, val_map)
+        made.append([val_map[n] for n in new.nodes if n.op not in ("placeholder", "output")])
         results = [result] if isinstance(result, Node) else list(result)
         if len(results) != len(match.returning):
             raise AssertionError(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.ir.node import LEGAL_OPS, Node, map_arg
@@ -47,8 +48,7 @@ def lint(graph: Graph) -> None:
             raise RuntimeError(f"Node {node} had unknown opcode {node.op}!")
         if node.graph is not graph:
             raise RuntimeError(f"Node '{node}' does not belong to this Graph!")
-        map_arg(node.args, lambda arg, user=node: check_argument(arg, user))
-        map_arg(node.kwargs, lambda arg, user=node: check_argument(arg, user))
+        map_arg((node.args, node.kwargs), partial(check_argument, user=node))
         seen.add(node)
         if node.name in names:
             raise RuntimeError(f"Node redefined name {node.name}!")

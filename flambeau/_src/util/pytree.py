@@ -209,10 +209,12 @@ class TreeSpec:
     __slots__ = ("_children", "_context", "num_children", "num_leaves", "num_nodes", "type")
 
     def __init__(self, type: Any, context: Context, children_specs: Iterable[TreeSpec]) -> None:
-        children = list(children_specs)
+        children: list[TreeSpec] = list(children_specs)
         self.type = type
         self._context = context
         self._children = children
+        self.num_nodes: int
+        self.num_leaves: int
         self.num_children = len(children)
         self.num_nodes = 1 + sum([c.num_nodes for c in children])
         self.num_leaves = 1 if type is None else sum([c.num_leaves for c in children])
@@ -576,7 +578,7 @@ def _predicate(kind: Any) -> Callable[[Any], bool]:
     if isinstance(kind, (type, tuple, types.UnionType)):
         return lambda leaf: isinstance(leaf, kind)
     if callable(kind):
-        return kind
+        return kind  # type: ignore[no-any-return]
     raise TypeError("Argument must be a type, a tuple of types, or a callable.")
 
 

@@ -42,6 +42,7 @@ class _Key:
 
     __slots__ = ("_value",)
     _field = ""
+    _value: Any
 
     def __init__(self, value: Any) -> None:
         object.__setattr__(self, "_value", value)
@@ -74,7 +75,7 @@ class SequenceKey(_Key, Generic[T]):
 
     @property
     def idx(self) -> int:
-        return self._value
+        return self._value  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         return f"[{self._value!r}]"
@@ -116,7 +117,7 @@ class GetAttrKey(_Key):
 
     @property
     def name(self) -> str:
-        return self._value
+        return self._value  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         return f".{self._value}"
@@ -201,8 +202,8 @@ def _mapping_keys(tree: Any) -> list[KeyEntry]:
     return [MappingKey(key) for key in tree]
 
 
-for _cls in (list, tuple, deque):
-    _with_keys(_cls, sequence_keys)
-for _cls in (dict, OrderedDict, defaultdict):
-    _with_keys(_cls, _mapping_keys)
+for _sequence in (list, tuple, deque):
+    _with_keys(_sequence, sequence_keys)
+for _mapping in (dict, OrderedDict, defaultdict):
+    _with_keys(_mapping, _mapping_keys)
 _with_keys(namedtuple, lambda tree: [GetAttrKey(name) for name in tree._fields])

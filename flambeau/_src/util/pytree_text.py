@@ -214,11 +214,11 @@ def register_constant(cls: type[Any]) -> None:
 
     Raises TypeError unless `cls` defines ``__eq__`` and ``__hash__``.
     """
-    if cls.__eq__ is object.__eq__:
+    if getattr(cls, "__eq__") is object.__eq__:  # noqa: B009  (as a value, not a method)
         raise TypeError(
             "register_constant(cls) expects `cls` to have a non-default `__eq__` implementation."
         )
-    if cls.__hash__ is None or cls.__hash__ is object.__hash__:
+    if getattr(cls, "__hash__") in (None, object.__hash__):  # noqa: B009
         raise TypeError(
             "register_constant(cls) expects `cls` to have a non-default `__hash__` implementation."
         )
