@@ -122,42 +122,45 @@ def apply(t: Tensor, keys: Sequence[Any]) -> tuple[Tensor, list[Any]]:
     wanted = _wanted(keys)
     if wanted > t.dim():
         raise IndexError(f"too many indices for tensor of dimension {t.dim()}")
-    result, dim, found = t, 0, {}
+    result, dim, found = t, 0, []  # found: an entry a dimension of the result that is passed by
     for position, k in enumerate(keys):
         if type(k) is int or _is_int(k):
             result = select_at(result, dim, k if type(k) is int else k.__index__(), position)
-        elif isinstance(k, slice):
+            continue
+        if isinstance(k, slice):
             result = slice_at(result, dim, k, always=False)
-            dim += 1
+            found.append(None)
         elif k is Ellipsis:
             dim += t.dim() - wanted
+            found.extend([None] * (t.dim() - wanted))
+            continue
         elif k is None:
             result = aten.unsqueeze(result, dim)
-            dim += 1
+            found.append(None)
         elif (on := _truth(k)) is not None:
             result = aten.unsqueeze(result, dim)
-            found[dim] = _flag(result, on)
-            dim += 1
+            found.append(_flag(result, on))
         elif isinstance(k, Tensor):
             if k.dim() == 0 and dt.is_integral(k.dtype):
                 if k.dtype not in _MASKS:
                     result = select_at(result, dim, int(k.item()), position)
                     continue
                 result = aten.unsqueeze(result, dim)
-                found[dim] = _flag(result, bool(k.item()))
+                found.append(_flag(result, bool(k.item())))
             else:
-                found[dim] = k
-            dim += 1
+                found.append(k)
+                dim += k.dim() - 1 if k.dtype in _MASKS else 0
         elif _is_sequence(k):
-            found[dim] = _as_index(k)
-            dim += 1
+            found.append(_as_index(k))
         else:
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
                 f"valid indices (got {type(k).__name__})"
             )
-    indices = [found.get(i) for i in range(max(found) + 1)] if found else []
-    return result, indices
+        dim += 1
+    while found and found[-1] is None:
+        found.pop()
+    return result, found
 
 
 def _as_index(k: Any) -> Tensor:

@@ -1,0 +1,579 @@
+"""Several index tensors at once: index (x[i, j]), index_put; masks: masked_fill, masked_select,
+masked_scatter, nonzero, where with a condition alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout, state
+from flambeau._src.core.interchange import array_of, share_array
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, copy_into, overridable
+from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
+from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, cast
+from flambeau._src.ops.op import Declaration, TensorSpec
+from flambeau._src.ops.shapes import broadcast_shape
+from flambeau._src.ops.strided import to_dtype_of
+from flambeau._src.ops.views import sum_to
+
+_MASKS = (dt.uint8, dt.bool_)
+
+
+def _warn_bytes() -> None:
+    warnings.warn(
+        "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
+        stacklevel=8,
+    )
+
+
+def check_indices(t: Tensor, indices: Sequence[Any]) -> None:
+    """IndexError for dtypes that cannot index, masks that do not fit, and too many indices."""
+    for i in indices:
+        if i is not None and i.dtype not in INDEX_TYPES and i.dtype not in _MASKS:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+    d = 0
+    for i in indices:
+        if i is None or i.dtype not in _MASKS:
+            d += 1
+            continue
+        for k in range(i.dim()):
+            if d + k < t.dim() and i.shape[k] != t.shape[d + k]:
+                raise IndexError(
+                    f"The shape of the mask {list(i.shape)} at index {k} does not match the shape "
+                    f"of the indexed tensor {list(t.shape)} at index {d + k}"
+                )
+        d += i.dim()
+    if d > t.dim():
+        raise IndexError(f"too many indices for tensor of dimension {t.dim()} (got {d})")
+
+
+def mask_places(mask: Tensor) -> list[Tensor]:
+    """The indices of a mask's true elements, a tensor a dimension."""
+    return [share_array(a) for a in (array_of(mask) != 0).nonzero()]
+
+
+def without_masks(indices: Sequence[Any]) -> list[Any]:
+    """The indices with each mask replaced by the places of its true elements. A stand-in of a
+    mask (shape only) counts as all true."""
+    found: list[Any] = []
+    for i in indices:
+        if i is None or i.dtype not in _MASKS:
+            found.append(i)
+            continue
+        if i.dtype is dt.uint8:
+            _warn_bytes()
+        if i.untyped_storage().is_fake:
+            if not i._bits & state.GEOMETRY:
+                raise RuntimeError(
+                    "the result's shape depends on the values of a mask, which are not known here"
+                )
+            places = _native.empty((i.numel(),), dt.int64, _native.device("meta"))
+            found.extend([places] * i.dim())
+        else:
+            found.extend(mask_places(i))
+    return found
+
+
+class Layout:
+    """How index tensors address t: the result's shape, and the operands of the walk.
+
+    shape    of the result: the broadcast of the indices in the place of the first indexed
+             dimension, or in front where the indexed dimensions are not adjacent
+    source   t seen over shape, with stride 0 where the indices move it
+    """
+
+    __slots__ = ("shape", "source", "indices", "dims", "own", "wide", "first")
+
+    def __init__(self, t: Tensor, indices: Sequence[Any]) -> None:
+        self.dims = [d for d, i in enumerate(indices) if i is not None]
+        self.indices = [i for i in indices if i is not None]
+        try:
+            self.wide = broadcast_shape([i.shape for i in self.indices])
+        except RuntimeError:
+            shapes = ", ".join(str(list(i.shape)) for i in self.indices)
+            raise IndexError(
+                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+            ) from None
+        dims, size, stride = self.dims, t.shape, t.stride()
+        adjacent = bool(dims) and dims[-1] - dims[0] + 1 == len(dims)
+        self.first = dims[0] if adjacent else 0
+        rest = [d for d in range(t.dim()) if d not in dims]
+        before = rest[: self.first]
+        after = rest[self.first :]
+        self.shape = (*(size[d] for d in before), *self.wide, *(size[d] for d in after))
+        zeros = [0] * len(self.wide)
+        own = [*(stride[d] for d in before), *zeros, *(stride[d] for d in after)]
+        self.own = own
+        self.source = _native.alias(Tensor, t, self.shape, own, t.storage_offset())
+
+    def spread(self, i: Tensor) -> Tensor:
+        """An index tensor (of the broadcast shape or less) seen over the result's shape."""
+        n = len(self.wide)
+        new = n - i.dim()
+        st = [0] * new + [0 if s == 1 and w != 1 else x for s, x, w in zip(i.shape, i.stride(), self.wide[new:], strict=True)]
+        full = [0] * len(self.shape)
+        full[self.first : self.first + n] = st
+        return _native.alias(Tensor, i, self.shape, full, i.storage_offset())
+
+    def result_strides(self) -> Any:
+        """Of a fresh result, by the iterator's rule over the source and the indices."""
+        operands = [self.source, *(self.spread(i) for i in self.indices)]
+        return _native.geometry_of(operands)[1] if len(operands) <= 16 else None
+
+    def check_range(self, t: Tensor) -> None:
+        for d, i in zip(self.dims, self.indices, strict=True):
+            n = t.shape[d]
+            if not n and i.numel() and self._any():
+                raise IndexError("index is out of bounds for dimension with size 0")
+            if not self._any():
+                continue
+            bad = _native.beyond(i, -n, n)
+            if bad is not None:
+                raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {n}")
+
+    def _any(self) -> bool:
+        return all(self.shape)
+
+    def walk(self, op: str, a: Tensor, t: Tensor) -> None:
+        """`op` between a (of the result's shape) and the places of t."""
+        stride = t.stride()
+        if len(self.indices) == 1:
+            d = self.dims[0]
+            _native.indexed(op, a, self.source, self.spread(self.indices[0]), stride[d], t.shape[d])
+            return
+        import numpy as np  # lazy: NumPy is heavy
+
+        total: Any = None
+        for d, i in zip(self.dims, self.indices, strict=True):
+            at = array_of(i).astype(np.int64, copy=False)
+            at = np.where(at < 0, at + t.shape[d], at) * stride[d]
+            total = at if total is None else total + at
+        places = share_array(np.ascontiguousarray(total))
+        if not places.dim() and not self.wide:
+            places = _native.alias(Tensor, places, (), (), 0)
+        _native.indexed(op, a, self.source, self.spread(places), 1, 0)
+
+
+def layout_of(t: Tensor, indices: Sequence[Any]) -> Layout:
+    check_indices(t, indices)
+    return Layout(t, without_masks(indices))
+
+
+class Index(Opaque):
+    """x[i, j, …] with index tensors (None: the whole dimension)."""
+
+    schema = "index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"
+    public = ""
+    out = "Tensor_out"
+
+    def meta(t: Tensor, indices: Sequence[Any]) -> TensorSpec:
+        where = layout_of(t, indices)
+        return TensorSpec(where.shape, t.dtype, t.device, where.result_strides())
+
+    def run(t: Tensor, indices: Sequence[Any]) -> Tensor:
+        check_indices(t, indices)
+        if len(indices) == 1 and indices[0] is not None and indices[0].dtype is dt.bool_:
+            if indices[0].dim() == t.dim() and t.dim():
+                return chosen(t, indices[0])
+        where = Layout(t, without_masks(indices))
+        where.check_range(t)
+        out = _native.empty(where.shape, t.dtype, t.device, where.result_strides())
+        where.walk("get", out, t)
+        return out
+
+    def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any]) -> Any:
+        zeros = aten.new_zeros(g, t.shape)
+        return aten.index_put(zeros, indices, g, True), [None] * len(indices)
+
+
+class UnsafeIndex(Opaque):
+    """`index` whose indices are known to be in range."""
+
+    schema = "_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor"
+    public = ""
+    meta = Index.meta
+    run = Index.run
+
+    def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any]) -> Any:
+        zeros = aten.new_zeros(g, t.shape)
+        return aten._unsafe_index_put(zeros, indices, g, True), [None] * len(indices)
+
+
+def chosen(t: Tensor, mask: Tensor) -> Tensor:
+    """t's elements where mask (of t's shape) is true, in order."""
+    found = array_of(t)[array_of(mask)]
+    out = _native.empty((found.size,), t.dtype, t.device)
+    if found.size:
+        array_of(out)[...] = found
+    return out
+
+
+class IndexPut(Written):
+    """self with values written (or added) at the places of index tensors."""
+
+    schema = (
+        "index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor"
+    )
+    dense = True
+
+    def check(t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+        check_indices(t, indices)
+        if values.dtype is not t.dtype:
+            raise RuntimeError(
+                "Index put requires the source and destination dtypes match, got "
+                f"{dt.scalar_name(t.dtype)} for the destination and {dt.scalar_name(values.dtype)} "
+                "for the source."
+            )
+
+    def write(out: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+        mask = indices[0] if len(indices) == 1 else None
+        if (
+            mask is not None and mask.dtype is dt.bool_ and mask.dim() == out.dim() and out.dim()
+            and values.numel() == 1 and not accumulate
+        ):  # fmt: skip
+            import numpy as np  # lazy: NumPy is heavy
+
+            np.copyto(array_of(out), array_of(values).reshape(()), where=array_of(mask))
+            return
+        where = Layout(out, without_masks([owned(i, out) if i is not None else i for i in indices]))
+        try:
+            fits = broadcast_shape([where.shape, values.shape]) == tuple(where.shape)
+        except RuntimeError:
+            fits = False
+        if not fits:
+            raise RuntimeError(
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+                f"indexing result of shape {list(where.shape)}"
+            )
+        where.check_range(out)
+        new = len(where.shape) - values.dim()
+        st = [0] * new + [0 if s == 1 else x for s, x in zip(values.shape, values.stride(), strict=True)]
+        source = _native.alias(Tensor, values, where.shape, st, values.storage_offset())
+        where.walk("add" if accumulate else "put", source, out)
+
+    def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> Any:
+        own = part = None
+        if b.needs[0]:
+            own = g
+            if not accumulate:
+                zeros = aten.zeros(values.shape, dtype=g.dtype, device=g.device)
+                own = aten.index_put(g, indices, zeros, False)
+        if b.needs[-1]:
+            part = fit(aten.index(g, indices), values.shape)
+        return own, [None] * len(indices), part
+
+
+def fit(g: Tensor, shape: Sequence[int]) -> Tensor:
+    """sum_to for a g whose extents may be those of a stand-in (a mask counted as all true)."""
+    return aten.sum(g) if not len(shape) and g.dim() else sum_to(g, shape)
+
+
+class UnsafeIndexPut(IndexPut):
+    """`index_put` whose indices are known to be in range."""
+
+    schema = (
+        "_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) "
+        "-> Tensor"
+    )
+    public = ""
+    inplace = False
+    out = False
+
+
+class IndexPutImpl(IndexPut):
+    """What index_put_ is underneath."""
+
+    schema = (
+        "_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, "
+        "bool unsafe=False) -> Tensor"
+    )
+
+    def check(t: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool) -> None:
+        IndexPut.check(t, indices, values, accumulate)
+
+    def write(out: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool) -> None:
+        IndexPut.write(out, indices, values, accumulate)
+
+    def vjp(
+        b: Any, g: Tensor, t: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool
+    ) -> Any:
+        return IndexPut.vjp(b, g, t, indices, values, accumulate)
+
+
+# ---- masks ----
+
+
+def check_mask(mask: Tensor) -> None:
+    if mask.dtype is not dt.bool_:
+        raise RuntimeError(
+            "masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{_C_NAMES.get(mask.dtype.name, mask.dtype.name)}"
+        )
+
+
+_C_NAMES = {
+    "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
+    "int64": "long int", "float32": "float", "float64": "double", "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16",
+}  # fmt: skip
+
+
+class _MaskedFill(Pointwise):
+    """Shared by both overloads: the result keeps self's dtype, the mask is boolean."""
+
+    keep = ("mask",)
+    apart = ("mask", "value")
+    overloads: tuple[str, ...] = ()
+
+
+class MaskedFillScalar(_MaskedFill):
+    """self with a number where mask is true; mask and self broadcast against each other."""
+
+    schema = "masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor"
+
+    def check(t: Tensor, mask: Tensor, value: Any) -> None:
+        check_mask(mask)
+        if isinstance(value, complex) and not t.dtype.is_complex:
+            raise RuntimeError(
+                f"value cannot be converted to type {_VALUE_NAMES.get(t.dtype.name, t.dtype.name)} without overflow"
+            )
+
+    def expr(k: Any, x: Any, mask: Any, value: Any) -> Any:
+        return k.where(mask, value, x)
+
+    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor, value: Any) -> Any:
+        return aten.masked_fill(g, mask, 0), None
+
+
+_VALUE_NAMES = {"float32": "float", "float64": "double", "int64": "int64_t", "float16": "at::Half", "bfloat16": "at::BFloat16"}
+
+
+class MaskedFillTensor(_MaskedFill):
+    """self with a 0-dim tensor's value where mask is true."""
+
+    schema = "masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor"
+
+    def check(t: Tensor, mask: Tensor, value: Tensor) -> None:
+        if value.dim():
+            raise RuntimeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.dim()} dimension(s)."
+            )
+        check_mask(mask)
+
+    def expr(k: Any, x: Any, mask: Any, value: Any) -> Any:
+        return k.where(mask, value, x)
+
+    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor, value: Tensor) -> Any:
+        part = None
+        if b.needs[2]:
+            zero = aten.scalar_tensor(0, dtype=g.dtype, device=g.device)
+            part = to_dtype_of(aten.sum(aten.where(mask, g, zero)), value)
+        return aten.masked_fill(g, mask, 0) if b.needs[0] else None, None, part
+
+
+class MaskedSelect(Opaque):
+    """The elements where mask is true, in one dimension."""
+
+    schema = "masked_select(Tensor self, Tensor mask) -> Tensor"
+    out = "out"
+
+    def meta(t: Tensor, mask: Tensor) -> TensorSpec:
+        shape = broadcast_shape([t.shape, mask.shape])
+        if mask.untyped_storage().is_fake and not mask._bits & state.GEOMETRY:
+            raise RuntimeError(
+                "the result's shape depends on the values of a mask, which are not known here"
+            )
+        n = 1
+        for s in shape:
+            n *= s
+        return TensorSpec((n,), t.dtype, t.device)
+
+    def run(t: Tensor, mask: Tensor) -> Tensor:
+        if mask.dtype is not dt.bool_:
+            raise RuntimeError("masked_select: expected BoolTensor for mask")
+        shape = broadcast_shape([mask.shape, t.shape])
+        import numpy as np  # lazy: NumPy is heavy
+
+        found = np.broadcast_to(array_of(t), shape)[np.broadcast_to(array_of(mask), shape)]
+        out = _native.empty((found.size,), t.dtype, t.device)
+        if found.size:
+            array_of(out)[...] = found
+        return out
+
+    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor) -> Any:
+        shape = broadcast_shape([t.shape, mask.shape])
+        zeros = aten.zeros_like(aten.expand(t, shape), memory_format=layout.preserve_format)
+        return sum_to(aten.masked_scatter(zeros, mask, g), t.shape), None
+
+
+class MaskedScatter(Written):
+    """self with the elements of source, in order, where mask is true."""
+
+    schema = "masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor"
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        t, mask, source = args
+        cls.check(*args)
+        shape = broadcast_shape([mask.shape, t.shape])
+        return TensorSpec(shape, t.dtype, t.device)
+
+    def check(t: Tensor, mask: Tensor, source: Tensor) -> None:
+        if t.dtype is not source.dtype:
+            raise RuntimeError(
+                "masked_scatter: expected self and source to have same dtypes but got"
+                f"{dt.scalar_name(t.dtype)} and {dt.scalar_name(source.dtype)}"
+            )
+        if mask.dtype is not dt.bool_:
+            broadcast_shape([mask.shape, t.shape])
+            raise RuntimeError(
+                "masked_scatter_ only supports boolean masks, but got mask with dtype "
+                f"{dt.scalar_name(mask.dtype)}"
+            )
+
+    def write(out: Tensor, mask: Tensor, source: Tensor) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if broadcast_shape([mask.shape, out.shape]) != tuple(out.shape):
+            raise RuntimeError(
+                f"output with shape {list(out.shape)} doesn't match the broadcast shape "
+                f"{list(broadcast_shape([mask.shape, out.shape]))}"
+            )
+        where = np.broadcast_to(array_of(mask), tuple(out.shape))
+        n = int(np.count_nonzero(where))
+        if n > source.numel():
+            raise RuntimeError("Number of elements of source < number of ones in mask")
+        if n:
+            array_of(out)[where] = array_of(dense_copy(source)).reshape(-1)[:n]
+
+    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor, source: Tensor) -> Any:
+        return (
+            sum_to(aten.masked_fill(g, mask, 0), t.shape) if b.needs[0] else None,
+            None,
+            aten.masked_scatter_backward(g, mask, source.shape) if b.needs[2] else None,
+        )
+
+
+class MaskedScatterBackward(Opaque):
+    """The elements of grad_output where mask is true, in order, then zeros, in the given extents."""
+
+    schema = (
+        "masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor"
+    )
+    public = ""
+
+    def meta(g: Tensor, mask: Tensor, sizes: Sequence[int]) -> TensorSpec:
+        return TensorSpec(sizes, g.dtype, g.device)
+
+    def kernel(out: Tensor, g: Tensor, mask: Tensor, sizes: Sequence[int]) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        found = array_of(g)[np.broadcast_to(array_of(mask), tuple(g.shape))]
+        flat = array_of(out).reshape(-1)
+        flat[: found.size] = found
+        flat[found.size :] = 0
+
+    def vjp(b: Any, gg: Tensor, g: Tensor, mask: Tensor, sizes: Any) -> Any:
+        return aten.masked_scatter(aten.zeros(g.shape, dtype=gg.dtype, device=gg.device), mask, gg), None
+
+
+# ---- where something is ----
+
+
+class Nonzero(Declaration):
+    """The indices of the elements that are not zero, a row each."""
+
+    schema = "nonzero(Tensor self) -> Tensor"
+    public = ""
+    differentiable = False
+    out = "out"
+
+    def run(t: Tensor) -> Tensor:
+        import numpy as np  # lazy: NumPy is heavy
+
+        values = array_of(cast(t, dt.float32) if t.dtype in (dt.bfloat16, dt.float16) else t)
+        found = np.flatnonzero(values) if t.dim() == 1 else np.nonzero(values) if t.dim() else None
+        if found is None:
+            return _native.empty((int(bool(values)), 0), dt.int64, t.device)
+        if t.dim() == 1:
+            out = _native.empty((found.size, 1), dt.int64, t.device)
+            if found.size:
+                array_of(out)[:, 0] = found
+            return out
+        n = found[0].size
+        # torch's layout: one dimension's indices after the other's.
+        out = _native.empty((n, t.dim()), dt.int64, t.device, (1, n or 1))
+        for d, at in enumerate(found):
+            if n:
+                array_of(out)[:, d] = at
+        return out
+
+
+class NonzeroStatic(Declaration):
+    """`nonzero` cut or filled up to `size` rows."""
+
+    schema = "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor"
+    differentiable = False
+
+    def run(t: Tensor, size: int, fill_value: int) -> Tensor:
+        if size < 0:
+            raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
+        found = array_of(Nonzero.run(t))
+        out = _native.empty((size, t.dim()), dt.int64, t.device)
+        if out.numel():
+            rows = array_of(out)
+            rows[: found.shape[0]] = found[:size]
+            rows[found.shape[0] :] = fill_value
+        return out
+
+
+class NonzeroNumpy(Composite):
+    """The indices of the elements that are not zero, a tensor a dimension."""
+
+    schema = "nonzero_numpy(Tensor self) -> Tensor[]"
+    public = ""
+
+    def decompose(self: Tensor) -> tuple[Tensor, ...]:
+        t = self if self.dim() else aten.unsqueeze(self, 0)
+        return tuple(aten.unbind(aten.nonzero(t), 1))
+
+
+class Argwhere(Composite):
+    """The indices of the elements that are not zero, a row each."""
+
+    schema = "argwhere(Tensor self) -> Tensor"
+
+    def decompose(self: Tensor) -> Tensor:
+        return aten.nonzero(self)
+
+
+class WhereCondition(Composite):
+    """The indices of the true elements, a tensor a dimension."""
+
+    schema = "where(Tensor condition) -> Tensor[]"
+
+    def decompose(condition: Tensor) -> tuple[Tensor, ...]:
+        return aten.nonzero_numpy(condition)
+
+
+@overridable
+def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Any:
+    """Where input is not zero: a row of indices each, or (as_tuple) a tensor a dimension."""
+    if as_tuple:
+        return aten.nonzero_numpy(input)
+    return aten.nonzero(input) if out is None else aten.nonzero(input, out=out)
+
+
+@overridable
+def nonzero_method(self: Tensor, *, as_tuple: bool = False) -> Any:
+    """See `nonzero`."""
+    return aten.nonzero_numpy(self) if as_tuple else aten.nonzero(self)
+
+
+METHODS: dict[str, Any] = {"nonzero": nonzero_method}
+FUNCTIONS: dict[str, Any] = {"nonzero": nonzero}

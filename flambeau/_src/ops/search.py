@@ -1,0 +1,359 @@
+"""Values found and counted: unique, unique_consecutive, bincount, searchsorted, bucketize."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.interchange import array_of, share_array
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, copy_into, overridable
+from flambeau._src.ops.kinds import Opaque, cast, scalar_tensor, wrap_dim
+from flambeau._src.ops.op import Declaration, TensorSpec
+
+_WIDE = ("bfloat16", "float8_e5m2", "float8_e4m3fn")
+
+
+def _values(t: Tensor) -> Any:
+    """t's elements as an array that NumPy orders rightly."""
+    return array_of(cast(t, dt.float32) if t.dtype.name in _WIDE else t)
+
+
+def made_of(a: Any, d: dt.dtype) -> Tensor:
+    """A tensor with its own bytes holding the array's values in the dtype."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    out = _native.empty(a.shape, d, _native.cpu)
+    if a.size:
+        copy_into(out, share_array(np.ascontiguousarray(a)))
+    return out
+
+
+def _places(a: Any) -> Tensor:
+    import numpy as np  # lazy: NumPy is heavy
+
+    return made_of(np.asarray(a, dtype=np.int64), dt.int64)
+
+
+def _nothing() -> Tensor:
+    return _native.empty((0,), dt.int64, _native.cpu)
+
+
+class Unique2(Declaration):
+    """The distinct elements in order; for each element where it stands among them, and how often
+    each occurs."""
+
+    schema = (
+        "_unique2(Tensor self, bool sorted=True, bool return_inverse=False, "
+        "bool return_counts=False) -> (Tensor, Tensor, Tensor)"
+    )
+    public = "function"
+
+    def run(t: Tensor, sorted_: bool, inverse: bool, counts: bool) -> Any:
+        import numpy as np  # lazy: NumPy is heavy
+
+        found = np.unique(
+            _values(t).reshape(-1), return_inverse=True, return_counts=True, equal_nan=False
+        )
+        return (
+            made_of(found[0], t.dtype),
+            _places(found[1].reshape(tuple(t.shape))) if inverse or counts else _nothing(),
+            _places(found[2]) if counts else _nothing(),
+        )
+
+
+class Unique(Declaration):
+    """The distinct elements; for each element where it stands among them."""
+
+    schema = (
+        "_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)"
+    )
+    public = "function"
+
+    def run(t: Tensor, sorted_: bool, inverse: bool) -> Any:
+        return Unique2.run(t, sorted_, inverse, False)[:2]
+
+
+class UniqueDim(Declaration):
+    """The distinct slices along dim, in lexicographic order."""
+
+    schema = (
+        "unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, "
+        "bool return_counts=False) -> (Tensor, Tensor, Tensor)"
+    )
+    public = ""
+
+    def run(t: Tensor, dim: int, sorted_: bool, inverse: bool, counts: bool) -> Any:
+        import numpy as np  # lazy: NumPy is heavy
+
+        d = wrap_dim(dim, t.dim())
+        zeros = sum(s == 0 for s in t.shape)
+        if t.dim() and not t.shape[d]:
+            if zeros != 1:
+                raise RuntimeError(
+                    "Number of zero sized dimensions is more than one, so unique cannot be applied "
+                )
+            return _native.empty(t.shape, t.dtype, t.device), _nothing(), _nothing()
+        if zeros:
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+            )
+        found = np.unique(
+            _values(t), return_inverse=True, return_counts=True, axis=d, equal_nan=False
+        )
+        return (
+            made_of(found[0], t.dtype),
+            _places(found[1].reshape(-1)),
+            _places(found[2]) if counts else _nothing(),
+        )
+
+
+class UniqueConsecutive(Declaration):
+    """The elements (or slices along dim) that differ from the one before."""
+
+    schema = (
+        "unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, "
+        "int? dim=None) -> (Tensor, Tensor, Tensor)"
+    )
+    public = ""
+
+    def run(t: Tensor, inverse: bool, counts: bool, dim: int | None) -> Any:
+        import numpy as np  # lazy: NumPy is heavy
+
+        flat = dim is None or (t.dim() == 1 and wrap_dim(dim, 1) == 0)
+        a = _values(t)
+        if flat:
+            line = a.reshape(-1)
+            fresh = np.ones(line.size, bool)
+            fresh[1:] = line[1:] != line[:-1]
+            out, shape = line[fresh], tuple(t.shape)
+        else:
+            d = wrap_dim(dim, t.dim())
+            if not t.shape[d]:
+                return _native.empty(t.shape, t.dtype, t.device), _nothing(), _nothing()
+            line = np.moveaxis(a, d, 0)
+            fresh = np.ones(line.shape[0], bool)
+            rows = line.reshape(line.shape[0], -1)
+            fresh[1:] = (rows[1:] != rows[:-1]).any(1)
+            out, shape = np.moveaxis(line[fresh], 0, d), (line.shape[0],)
+        starts = np.flatnonzero(fresh)
+        return (
+            made_of(out, t.dtype),
+            _places((np.cumsum(fresh) - 1).reshape(shape)) if inverse else _nothing(),
+            _places(np.diff(np.append(starts, fresh.size))) if counts else _nothing(),
+        )
+
+
+@overridable
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:  # fmt: skip
+    """The distinct elements (slices along dim) in ascending order; with them, when asked for, each
+    element's place among them and the counts."""
+    if dim is None:
+        found = aten._unique2(input, sorted, return_inverse, return_counts)
+    else:
+        found = aten.unique_dim(input, dim, sorted, return_inverse, return_counts)
+    return _asked(found, return_inverse, return_counts)
+
+
+@overridable
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (slices along dim) that differ from the one before."""
+    found = aten.unique_consecutive(input, return_inverse, return_counts, dim)
+    return _asked(found, return_inverse, return_counts)
+
+
+def _asked(found: Any, inverse: bool, counts: bool) -> Any:
+    if not inverse and not counts:
+        return found[0]
+    return (found[0], *((found[1],) if inverse else ()), *((found[2],) if counts else ()))
+
+
+class Bincount(Declaration):
+    """How often each non-negative integer occurs, or the sums of weights."""
+
+    schema = "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor"
+    differentiable = False
+
+    def run(t: Tensor, weights: Tensor | None, minlength: int) -> Tensor:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if not dt.is_integral(t.dtype) or t.dtype is dt.bool_:
+            raise NotImplementedError(
+                f'"bincount_cpu" not implemented for \'{dt.scalar_name(t.dtype)}\''
+            )
+        if minlength < 0:
+            raise RuntimeError("minlength should be >= 0")
+        if t.dim() == 1 and not t.numel():
+            return made_of(np.zeros(minlength, np.int64), dt.int64)
+        values = array_of(t)
+        if t.dim() != 1 or values.min() < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
+        if weights is None:
+            return _places(np.bincount(values, minlength=minlength))
+        if weights.dim() != 1 or weights.shape[0] != t.shape[0]:
+            raise RuntimeError("weights should be 1-d and have the same length as input")
+        d = dt.float32 if weights.dtype is dt.float32 else dt.float64
+        out = np.zeros(max(minlength, int(values.max()) + 1), "f4" if d is dt.float32 else "f8")
+        np.add.at(out, values, _values(cast(weights, d)))
+        return made_of(out, d)
+
+
+def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side: str | None, sorter: Any) -> None:
+    """torch.searchsorted's refusals."""
+    if side is not None and side not in ("left", "right"):
+        raise RuntimeError(
+            f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}"
+        )
+    if right and side == "left":
+        raise RuntimeError(
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left while "
+            "right was True"
+        )
+    if sorter is not None:
+        if sorter.shape != bounds.shape:
+            raise RuntimeError(
+                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+                f"tensor {list(bounds.shape)}and got sorter tensor {list(sorter.shape)}"
+            )
+        if sorter.dtype is not dt.int64:
+            raise RuntimeError(
+                "torch.searchsorted(): sorter must be a tensor of long dtype but got dtype "
+                f"{dt.scalar_name(sorter.dtype)}"
+            )
+    if not bounds.dim():
+        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
+    if isinstance(value, Tensor):
+        if not value.dim() and bounds.dim() != 1:
+            raise RuntimeError(
+                "torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+                f"dimension is 1, but we got boundaries tensor dim({bounds.dim()}) and input "
+                f"value's dim({value.dim()}) numel({value.numel()})"
+            )
+        if bounds.dim() != 1 and (
+            bounds.dim() != value.dim() or bounds.shape[:-1] != value.shape[:-1]
+        ):
+            raise RuntimeError(
+                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
+                "dimensions of boundaries tensor and input value tensor must match, but we got "
+                f"boundaries tensor {list(bounds.shape)} and input value tensor {list(value.shape)}"
+            )
+    elif bounds.dim() != 1:
+        raise RuntimeError(
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
+            f"is 1, but we got boundaries tensor dim({bounds.dim()}) and input value's dim(0) numel(1)"
+        )
+    if out_int32 and bounds.numel() and bounds.shape[-1] >= 2**31:
+        raise RuntimeError(
+            "torch.searchsorted(): the size of boundaries' last dimension should be less than "
+            f"{2**31 - 1}, but we got {bounds.shape[-1]}"
+        )
+
+
+def find(out: Tensor, bounds: Tensor, value: Tensor, right: bool, sorter: Any) -> None:
+    """Where each value would be inserted into its row of bounds."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    a, v, o = _values(bounds), _values(value), array_of(out)
+    side = "right" if right else "left"
+    if a.ndim == 1:
+        s = None if sorter is None else array_of(sorter)
+        o[...] = np.searchsorted(a, v, side=side, sorter=s)
+        return
+    order = None if sorter is None else array_of(sorter)
+    for at in np.ndindex(a.shape[:-1]):
+        s = None if order is None else order[at]
+        o[at] = np.searchsorted(a[at], v[at], side=side, sorter=s)
+
+
+class SearchSorted(Opaque):
+    """Where each value would be inserted into the sorted (rows of) boundaries."""
+
+    schema = (
+        "searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, "
+        "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor"
+    )
+    public = "function"
+    differentiable = False
+    out = True
+
+    def meta(bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any) -> TensorSpec:
+        check_bounds(bounds, value, out_int32, right, side, sorter)
+        return TensorSpec(value.shape, dt.int32 if out_int32 else dt.int64, value.device)
+
+    def kernel(out: Tensor, bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any) -> None:
+        if out.numel():
+            find(out, bounds, value, right or side == "right", sorter)
+
+
+class SearchSortedScalar(Opaque):
+    """Where a number would be inserted into the sorted boundaries."""
+
+    schema = (
+        "searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, "
+        "bool right=False, str? side=None, Tensor? sorter=None) -> Tensor"
+    )
+    public = "function"
+    differentiable = False
+    out = True
+
+    def meta(bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any) -> TensorSpec:
+        check_bounds(bounds, value, out_int32, right, side, sorter)
+        return TensorSpec((), dt.int32 if out_int32 else dt.int64, bounds.device)
+
+    def kernel(out: Tensor, bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any) -> None:
+        d = dt.float64 if isinstance(value, float) else dt.int64
+        find(out, bounds, scalar_tensor(value, d), right or side == "right", sorter)
+
+
+def _check_bucketize(bounds: Tensor) -> None:
+    if bounds.dim() != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({bounds.dim()})")
+
+
+class Bucketize(Opaque):
+    """Which interval between the sorted boundaries each element falls into."""
+
+    schema = (
+        "bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, "
+        "bool right=False) -> Tensor"
+    )
+    public = "function"
+    differentiable = False
+    out = True
+
+    def meta(t: Tensor, bounds: Tensor, out_int32: bool, right: bool) -> TensorSpec:
+        _check_bucketize(bounds)
+        return TensorSpec(t.shape, dt.int32 if out_int32 else dt.int64, t.device)
+
+    def kernel(out: Tensor, t: Tensor, bounds: Tensor, out_int32: bool, right: bool) -> None:
+        if out.numel():
+            find(out, bounds, t, right, None)
+
+
+class BucketizeScalar(Opaque):
+    """Which interval between the sorted boundaries a number falls into."""
+
+    schema = (
+        "bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, "
+        "bool right=False) -> Tensor"
+    )
+    public = "function"
+    differentiable = False
+
+    def meta(value: Any, bounds: Tensor, out_int32: bool, right: bool) -> TensorSpec:
+        _check_bucketize(bounds)
+        return TensorSpec((), dt.int32 if out_int32 else dt.int64, bounds.device)
+
+    def kernel(out: Tensor, value: Any, bounds: Tensor, out_int32: bool, right: bool) -> None:
+        d = dt.float64 if isinstance(value, float) else dt.int64
+        find(out, bounds, scalar_tensor(value, d), right, None)
+
+
+METHODS: dict[str, Any] = {"unique": unique, "unique_consecutive": unique_consecutive}
+FUNCTIONS: dict[str, Any] = {"unique": unique, "unique_consecutive": unique_consecutive}
