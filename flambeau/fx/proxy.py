@@ -327,9 +327,15 @@ class Proxy:
         if self.tracer.trace_asserts:
             frame = inspect.currentframe()
             caller = frame.f_back if frame is not None else None
-            if caller is not None and _asserting(caller):
-                self.tracer.create_proxy("call_function", _assert_fn, (self,), {})
-                return True
+            wanted = _asserted(caller) if caller is not None else None
+            if wanted is not None:
+                condition: Any = self
+                if not wanted:
+                    condition = self.tracer.create_proxy(
+                        "call_function", operator.not_, (self,), {}
+                    )
+                self.tracer.create_proxy("call_function", _assert_fn, (condition,), {})
+                return wanted
         return self.tracer.to_bool(self)
 
     def keys(self) -> Any:
@@ -462,19 +468,20 @@ def _unpack_count(frame: FrameType) -> int | None:
     return None
 
 
-def _asserting(frame: FrameType) -> bool:
-    """Whether the frame is at the condition of an ``assert``."""
+def _asserted(frame: FrameType) -> bool | None:
+    """What the frame asserts of the value it is testing; None if it is no assertion."""
     import dis  # lazy: rare
 
     instructions = list(dis.get_instructions(frame.f_code))
     here = next((i for i, x in enumerate(instructions) if x.offset == frame.f_lasti), None)
     if here is None:
-        return False
+        return None
     # The jump itself, or (3.13) the conversion or comparison before it.
     names = [x.opname for x in instructions[here : here + 3]]
     if "LOAD_ASSERTION_ERROR" not in names[1:]:
-        return False
-    return names[names.index("LOAD_ASSERTION_ERROR") - 1].startswith("POP_JUMP")
+        return None
+    jump = names[names.index("LOAD_ASSERTION_ERROR") - 1]
+    return jump.endswith("IF_TRUE") if jump.startswith("POP_JUMP") else None
 
 
 def _assert_fn(condition: Any) -> None:

@@ -165,6 +165,7 @@ def partly_fixed(torch: Any) -> list[Callable[..., Any]]:
 def asserting(x):
     """A function with an assertion on a traced value."""
     assert x.sum() > 0, "no"
+    assert not x.isnan().any()
     return x
 
 

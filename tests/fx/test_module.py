@@ -279,7 +279,13 @@ def test_trace_asserts():
         trace_asserts = True
 
     # Not of this file: pytest rewrites assertions in it.
-    assert len(Asserting().trace(asserting).nodes) == 5
+    graph = Asserting().trace(asserting)
+    names = "x sum_1 gt _assert_fn isnan any_1 not_ _assert_fn_1 output"
+    assert [node.name for node in graph.nodes] == names.split()
+    made = fx.GraphModule(nn.Module(), graph)
+    assert made(X) is X
+    with pytest.raises(AssertionError):
+        made(-X)
 
 
 def test_annotate_and_provenance(net):
