@@ -152,7 +152,7 @@ def _along(r: _Rows) -> None:
     b.put("const int direct = row_direct(k, st);")
     b.put("for (i64 row = 0; row < n1; row++) {")
     b.indent = " " * 8
-    b.put(f"for (int a = 0; a < {r.n}; a++) q[a] = ptr[a] + row * st[{r.n} + a];")
+    b.put(" ".join(f"q[{a}] = ptr[{a}] + row * st[{r.n + a}];" for a in range(r.n)))
     for p in range(s.n_passes):
         _along_pass(r, p)
     for o, v in enumerate(k.outs):
@@ -178,15 +178,13 @@ def _along_pass(r: _Rows, p: int) -> None:
     last = p == s.n_passes - 1
     b.put("for (i64 j = 0, m, block = 0; j < n0; j += m, block++) {")
     b.indent = " " * 12
-    b.put(f"m = row_next(k, direct, q, st, j, n0, buf, p, step, {r.n}, {r.lanes});")
-    b.put(f"i64 nv = (m + {r.lanes - 1}) / {r.lanes};")
+    _along_segment(r)
     masks = {1 if x.boolean else DTYPES[r.kernel.insts[x.arg].dtype].size for x in reductions}
     for size in sorted(masks):
         t = b.mask(size)
         iota = b.text.use("iota", t)
         tail = f"({DTYPES[f'int{8 * size}'].c})m"
         b.put(f"const {t} live{size} = m < {r.lanes} ? ({t})({iota}() < {tail}) : ~({t}){{}};")
-    b.put(" ".join(f"char *p{a} = p[{a}]; const i64 s{a} = step[{a}];" for a in range(r.n)))
     if r.needs_index(p):
         i = b.text.type("i64", r.lanes)
         b.put(f"{i} at = {b.text.use('iota', i)}() + j;")
@@ -211,7 +209,7 @@ def _along_pass(r: _Rows, p: int) -> None:
     b.indent = " " * 12
     b.put("}")
     if last and any(not row for row in r.kernel.row_outs):
-        b.put("row_flush(k, q, st, j, m, p);")
+        b.put(f"if (!direct || m < {r.lanes}) row_flush(k, q, st, j, m, p);")
     for x in reductions:
         x.fold(str(unroll), "block", "j + m < n0")
     b.indent = " " * 8
@@ -220,6 +218,24 @@ def _along_pass(r: _Rows, p: int) -> None:
         x.join(unroll)
     for v in r.row_values(p + 1):
         b.value(v)
+
+
+def _along_segment(r: _Rows) -> None:
+    """Sets m, nv and each operand's pointer and step for the next part of the row."""
+    b = r.body
+    b.put("m = n0 - j;")
+    full = [a for a in range(r.n) if a >= r.n_out or not r.kernel.row_outs[a]]
+    b.put("".join(f"char *p{a}; i64 s{a};" for a in full))
+    b.put(f"if (direct && m >= {r.lanes}) {{")
+    b.put(f"    m -= m % {r.lanes}; if (m > {r.lanes} * RUN) m = {r.lanes} * RUN;")
+    for a in full:
+        size = DTYPES[r.dtypes[a]].size
+        b.put(f"    p{a} = q[{a}] + j * {size}; s{a} = {r.lanes * size};")
+    b.put("} else {")
+    b.put("    m = row_segment(k, q, st, j, n0, buf, p, step);")
+    b.put("    " + " ".join(f"p{a} = p[{a}]; s{a} = step[{a}];" for a in full))
+    b.put("}")
+    b.put(f"i64 nv = (m + {r.lanes - 1}) / {r.lanes};")
 
 
 def _along_vector(
@@ -233,7 +249,13 @@ def _along_vector(
         x.update(live, "at")
     if last:
         r.stores(address)
-    b.put(" ".join(f"p{a} += s{a};" for a in range(r.n)))
+        if r.schedule.n_passes > 1:
+            # all is in the cache by now: memory can bring the next row meanwhile
+            for a in range(r.n_out, r.n):
+                b.put(f"__builtin_prefetch(p{a} + st[{r.n + a}]);")
+    b.put(
+        " ".join(f"p{a} += s{a};" for a in range(r.n) if a >= r.n_out or not r.kernel.row_outs[a])
+    )
     if r.needs_index(p):
         b.put(f"at += {r.lanes};")
     if r.schedule.kept:

@@ -60,15 +60,6 @@ static inline char *row_at(char *s, i64 step, i64 bytes, char *end, char *buf, i
     if (s < end) __builtin_memcpy(buf, s, end - s);
     return buf;
 }
-/* the next elements of a row: as row_segment, which it is short for where all is contiguous */
-static inline i64 row_next(const struct rows *k, int direct, char *const *q, const i64 *st, i64 j,
-                           i64 n0, char *buf, char **p, i64 *step, const int nops, const i64 w) {
-    i64 m = n0 - j;
-    if (!direct || m < w) return row_segment(k, q, st, j, n0, buf, p, step);
-    m -= m % w;
-    for (int a = 0; a < nops; a++) { p[a] = q[a] + j * st[a]; step[a] = w * st[a]; }
-    return m > w * RUN ? w * RUN : m;
-}
 /* whether several elements of one vector of rows may be taken at a time: see rows.py */
 static inline int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1) {
     int few = n1 <= k->lanes && n0 >= 16;

@@ -36,6 +36,11 @@ FLAGS = (
     "-fno-trapping-math", "-fwrapv", "-fno-strict-aliasing", "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
 )  # fmt: skip
+# The text is vectors already: looking for more costs time and gains nothing where every primitive
+# is one instruction.
+_X86_FLAGS = ("-fno-tree-loop-vectorize", "-fno-tree-slp-vectorize")
+if platform.machine().lower() in ("x86_64", "amd64"):
+    FLAGS += _X86_FLAGS
 
 
 class ToolchainMissing(RuntimeError):
