@@ -181,10 +181,6 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
                 reasons.append(f"argument '{_shown(a, i)}'{where} must be {want}, not {type(v).__name__}")
             return None
         out.append(c)
-    if numbers and not isinstance(out[0], Tensor) and not any(isinstance(v, Tensor) for v in out):
-        if reasons is not None:
-            reasons.append(f"argument '{_shown(schema.args[0], 0)}' (position 1) must be Tensor, not {type(args[0] if args else out[0]).__name__}")
-        return None
     if used != len(kwargs):
         names = {a.name for a in schema.args}
         bad = next(k for k in kwargs if k not in names)

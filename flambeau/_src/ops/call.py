@@ -267,6 +267,39 @@ def write_out(out: Tensor, result: Tensor) -> None:
     dispatch(slot("copy_op")(), (out, result, False))
 
 
+def resize_to(out: Tensor, shape: Any, stride: Any = None) -> None:
+    """Re-point out to a geometry of that shape, growing its storage where needed."""
+    shape = tuple(shape)
+    if stride is None:
+        stride, c = [0] * len(shape), 1
+        for i in range(len(shape) - 1, -1, -1):
+            stride[i] = c
+            c *= max(shape[i], 1)
+    count = 1
+    for n, s in zip(shape, stride, strict=True):
+        count = 0 if not n or not count else count + (n - 1) * s
+    storage = out.untyped_storage()
+    need = (out.storage_offset() + count) * out.element_size() if count else 0
+    if need > storage.nbytes():
+        storage.resize_(need)
+    out._set(storage, out.storage_offset(), shape, tuple(stride))
+
+
+def warn_resized(out: Tensor, shape: Any) -> None:
+    import warnings  # lazy: rarely needed
+
+    warnings.warn(
+        f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the "
+        f"required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "
+        "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, "
+        "to zero elements with t.resize_(0).",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+fill("resize_to", resize_to)
+fill("warn_resized_output", warn_resized)
 fill("write_out", write_out)
 op_module.call_overload = call_overload
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.schema import Schema, parse
 
@@ -181,7 +182,8 @@ class Op:
         name = self.decl.node_name or "".join(p.capitalize() for p in self.name.split("_"))
         number = NODE_NUMBERS.get((self.name, self.overload), 0)
         full = name if "Backward" in name else f"{name}Backward{number}"
-        return type(full, (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
+        members = slot("node_members")(self)
+        return type(full, (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph", **members})
 
     @cached_property
     def fast(self) -> Any:

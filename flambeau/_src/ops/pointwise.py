@@ -270,10 +270,17 @@ def power(k: Any, a: Any, e: Any) -> Any:
     return {-1: lambda: 1.0 / a, -2: lambda: 1.0 / (a * a), -0.5: lambda: 1.0 / k.sqrt(a)}[e]()
 
 
+def check_power(x: Any, e: Any) -> None:
+    if dtype_of(x) is dt.bool_ and dtype_of(e) is dt.bool_:
+        raise NotImplementedError("\"pow\" not implemented for 'Bool'")
+
+
 class PowTensor(Pointwise):
     """self to the power of exponent."""
 
     schema = "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"
+
+    check = check_power
 
     def samples(s: Any) -> Iterator[Any]:
         for a, b in (((3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (2,)), ((0, 3), (3,))):
