@@ -42,35 +42,24 @@ enum { RUN = 128, BUFFER = 64 * RUN, ABREAST = 16 };
 #define row_put fl_row_put_STAMP
 #define row_spread fl_row_spread_STAMP
 #define row_abreast fl_row_abreast_STAMP
+#define row_few fl_row_few_STAMP
+#define row_direct fl_row_direct_STAMP
 void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i64 n1,
                 const void *params);
 i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 n0, char *buf,
                 char **p, i64 *step);
 void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m, char *const *p);
 void row_put(char *d, i64 stride, const char *s, i64 n, int size);
-char *row_spread(const char *s, char *to, int size, i64 lanes);
+char *row_spread(const char *s, char *to, int size, i64 n);
 i64 row_abreast(const struct rows *k, i64 n0, int passes);
-/* where vectors of rows are read: in place, or, when that would pass the end of the operand or is
-   one value for all rows, from a buffer */
+int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1);
+int row_direct(const struct rows *k, const i64 *st);
+/* where vectors of rows are read: in place, or from a buffer, see row_spread */
 static inline char *row_at(char *s, i64 step, i64 bytes, char *end, char *buf, int operand,
                            int size, i64 lanes) {
-    buf += operand * BUFFER;
-    if (!step) return row_spread(s, buf, size, lanes);
-    if (__builtin_expect(s + bytes <= end, 1)) return s;
-    if (s < end) __builtin_memcpy(buf, s, end - s);
-    return buf;
-}
-/* whether several elements of one vector of rows may be taken at a time: see rows.py */
-static inline int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1) {
-    int few = n1 <= k->lanes && n0 >= 16;
-    for (int a = 0; a < k->nops; a++)
-        if (!k->per_row[a])
-            few &= st[k->nops + a] == k->size[a] && st[a] >= k->size[a] && st[a] <= BUFFER / 8;
-    return few;
-}
-static inline int row_direct(const struct rows *k, const i64 *st) {
-    for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
-    return 1;
+    const int here = step && s + bytes <= end;
+    return __builtin_expect(here, 1) ? s
+        : row_spread(s, buf + operand * BUFFER, step ? 0 : size, step ? end - s : lanes);
 }"""
 
 _COPIES = r"""
@@ -266,11 +255,26 @@ void free(void *);
 void row_put(char *d, i64 stride, const char *s, i64 n, int size) {
     scatter(d, stride, 0, s, 0, n, 1, size);
 }
-char *row_spread(const char *s, char *to, int size, i64 lanes) {
-    gather(to, 0, s, 0, 0, lanes, 1, size);
+/* n times the one value at s (which is for all rows), or, with size 0, the n bytes that are left
+   of an operand whose vectors reach past its end */
+char *row_spread(const char *s, char *to, int size, i64 n) {
+    if (size) gather(to, 0, s, 0, 0, n, 1, size);
+    else if (n > 0) __builtin_memcpy(to, s, n);
     return to;
 }
-
+/* whether several elements of one vector of rows may be taken at a time: see rows.py */
+int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1) {
+    int few = n1 <= k->lanes && n0 >= 16;
+    for (int a = 0; a < k->nops; a++)
+        if (!k->per_row[a])
+            few &= st[k->nops + a] == k->size[a] && st[a] >= k->size[a] && st[a] <= BUFFER / 8;
+    return few;
+}
+/* whether a row can be read and written where it lies */
+int row_direct(const struct rows *k, const i64 *st) {
+    for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
+    return 1;
+}
 /* vectors of rows side by side: all of a block's data should stay in the second-level cache */
 i64 row_abreast(const struct rows *k, i64 n0, int passes) {
     i64 bytes = 0, most;
