@@ -195,49 +195,6 @@ _where_number("ScalarSelf", "Scalar self, Tensor other")
 _where_number("Scalar", "Scalar self, Scalar other")
 
 
-class MaskedFillScalar(Pointwise):
-    """self, with a number where the mask holds."""
-
-    schema = "masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor"
-    apart = ("mask", "value")
-    keep = ("mask",)
-
-    def check(x: Any, m: Any, v: Any) -> None:
-        if m.dtype is not dt.bool_:
-            raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {m.dtype}" if False else f"expected BoolTensor to be mask, but got {dt.scalar_name(m.dtype)}" if False else "masked_fill_ only supports boolean masks, but got mask with dtype " + {"uint8": "unsigned char"}.get(m.dtype.name, dt.scalar_name(m.dtype).lower()))
-
-    def expr(k: Any, a: Any, m: Any, v: Any) -> Any:
-        return k.where(m, v if a.dtype != "bool" else v != 0, a)
-
-    def vjp(b: Any, g: Any, x: Any, m: Any, v: Any) -> Any:
-        return aten.masked_fill(g, m, 0), None
-
-
-class MaskedFillTensor(Pointwise):
-    """self, with a 0-dim tensor's value where the mask holds."""
-
-    schema = "masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor"
-    apart = ("mask", "value")
-    keep = ("mask",)
-
-    def check(x: Any, m: Any, v: Any) -> None:
-        if v.dim():
-            raise RuntimeError(
-                f"masked_fill only supports a 0-dimensional value tensor, but got tensor with {v.dim()} dimension(s)."
-            )
-        MaskedFillScalar.check(x, m, 0)
-
-    def expr(k: Any, a: Any, m: Any, v: Any) -> Any:
-        return k.where(m, v, a)
-
-    def vjp(b: Any, g: Any, x: Any, m: Any, v: Any) -> Any:
-        return (
-            aten.masked_fill(g, m, 0),
-            None,
-            aten.where(m, g, aten.zeros((), dtype=g.dtype, device=g.device)) if b.needs[2] else None,
-        )
-
-
 def _test(name: str, body: Any) -> None:
     def expr(k: Any, a: Any) -> Any:
         return body(k, a)
