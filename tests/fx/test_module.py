@@ -12,6 +12,7 @@ import pytest
 import flambeau as torch
 import flambeau.fx as fx
 from flambeau import nn
+from flambeau.fx.experimental import optimization
 from flambeau.fx.passes import graph_drawer, shape_prop, split_module, tools_common
 from flambeau.fx.passes.infra import pass_base, pass_manager
 from flambeau.fx.passes.pass_manager import PassManager as OldPassManager
@@ -515,3 +516,20 @@ def test_graph_drawer(gm, tmp_path):
     assert svg.count("<path d=") == 1 + sum(len(n.all_input_nodes) for n in gm.graph.nodes)
     assert "f32[4, 3]" in svg and "weight: f32[3, 2]" in svg
     assert 'digraph "net"' in drawing.to_string()
+
+
+def test_fuse_conv_and_batch_norm():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout(0.5)).eval()
+    model[1].running_mean.fill_(0.3)
+    model[1].running_var.fill_(2.0)
+    x = torch.randn(2, 2, 6, 6)
+    expected = model(x)
+    fused = optimization.fuse(model)
+    assert [n.target for n in fused.graph.nodes if n.op == "call_module"] == ["0", "2", "3"]
+    assert torch.allclose(fused(x), expected, atol=1e-6)
+    assert type(model[1]) is nn.BatchNorm2d
+    without = optimization.remove_dropout(model)
+    assert "getattr(self, " in without.code and not any(
+        isinstance(m, nn.Dropout) for m in without.modules()
+    )

@@ -46,7 +46,9 @@ PUBLIC_CEILING = 6
 ENGINE_CEILING: dict[str, int] = {"flambeau.distributed": 7}
 
 #: The composition root, in its parts, and the command line: they may import everything.
-ROOTS: frozenset[str] = frozenset({"flambeau", "flambeau.__main__", "flambeau._src.public"})
+ROOTS: frozenset[str] = frozenset(
+    {"flambeau", "flambeau.__main__", "flambeau._src.public", "flambeau._src.toplevel"}
+)
 
 FILE_LINES = 1000
 FUNCTION_LINES = 100
