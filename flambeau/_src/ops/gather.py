@@ -8,7 +8,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout
+from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, copy_into
 from flambeau._src.ops.copying import fill_with
@@ -195,7 +195,7 @@ def number_as(value: Any, t: Tensor) -> Tensor:
 
 def src_gradient(g: Tensor, dim: int, index: Tensor, src: Tensor, name: str) -> Tensor:
     """What the places of index get back; src may not be larger than index then."""
-    if tuple(src.shape) != tuple(index.shape):
+    if tuple(src.shape) != tuple(index.shape) and not g._bits & state.GEOMETRY:
         raise RuntimeError(
             f"Function {name} returned an invalid gradient at index 1 - got {list(index.shape)} but "
             f"expected shape compatible with {list(src.shape)}"
@@ -357,6 +357,7 @@ def reduced_gradients(
     """Gradients of scatter_reduce for self (as if it always took part) and src."""
     if b.needs[2] and tuple(src.shape) != tuple(index.shape):
         src_gradient(g, dim, index, src, "ScatterReduceBackward0")
+        src = _part(src, index.shape)  # only for finding out what is saved
     if reduce == "sum":
         return g, aten.gather(g, dim, index) if b.needs[2] else None
     if reduce == "mean":
@@ -372,6 +373,12 @@ def reduced_gradients(
     own_hit, src_hit = aten.eq(t, out).to(g.dtype), aten.eq(src, value).to(g.dtype)
     share = g / aten.scatter_add(own_hit, dim, index, src_hit)
     return share * own_hit, aten.gather(share, dim, index) * src_hit
+
+
+def _part(src: Tensor, shape: Sequence[int]) -> Tensor:
+    for d, n in enumerate(shape):
+        src = aten.slice(src, d, 0, n)
+    return src
 
 
 def _product_gradients(
@@ -598,22 +605,6 @@ def fill_slices(out: Tensor, dim: int, index: Tensor, value: Tensor) -> None:
     slices("put", expanded(value, size), out, index, d)
 
 
-class IndexFillScalar(Written):
-    """self with the slices that index names filled with a number."""
-
-    schema = "index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"
-    dense = True
-
-    def check(t: Tensor, dim: int, index: Tensor, value: Any) -> None:
-        check_fill(t, dim, index, value)
-
-    def write(out: Tensor, dim: int, index: Tensor, value: Any) -> None:
-        fill_slices(out, dim, index, number_as(value, out))
-
-    def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Any) -> Any:
-        return aten.index_fill(g, dim, index, 0), None
-
-
 class IndexFillTensor(Written):
     """self with the slices that index names filled with a 0-dim tensor's value."""
 
@@ -637,6 +628,22 @@ class IndexFillTensor(Written):
             unique = aten._unique(index, False)[0]
             part = to_dtype_of(aten.sum(aten.index_select(g, dim, unique)), value)
         return aten.index_fill(g, dim, index, 0) if b.needs[0] else None, None, part
+
+
+class IndexFillScalar(Written):
+    """self with the slices that index names filled with a number."""
+
+    schema = "index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"
+    dense = True
+
+    def check(t: Tensor, dim: int, index: Tensor, value: Any) -> None:
+        check_fill(t, dim, index, value)
+
+    def write(out: Tensor, dim: int, index: Tensor, value: Any) -> None:
+        fill_slices(out, dim, index, number_as(value, out))
+
+    def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Any) -> Any:
+        return aten.index_fill(g, dim, index, 0), None
 
 
 # ---- places in the flattened tensor ----
@@ -670,7 +677,7 @@ class Take(Opaque):
             )
         if not t.numel() and index.numel():
             raise IndexError("take(): tried to take from an empty tensor")
-        return TensorSpec(index.shape, t.dtype, t.device, layout.strides_like(index, None))
+        return TensorSpec(index.shape, t.dtype, t.device)
 
     def kernel(out: Tensor, t: Tensor, index: Tensor) -> None:
         if not index.numel():

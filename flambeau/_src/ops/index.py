@@ -49,6 +49,8 @@ def check_indices(t: Tensor, indices: Sequence[Any]) -> None:
         d += i.dim()
     if d > t.dim():
         raise IndexError(f"too many indices for tensor of dimension {t.dim()} (got {d})")
+    if all(i is None for i in indices):
+        raise RuntimeError("sym_strides() called on an undefined Tensor")
 
 
 def mask_places(mask: Tensor) -> list[Tensor]:
@@ -307,63 +309,47 @@ class IndexPutImpl(IndexPut):
 # ---- masks ----
 
 
-def check_mask(mask: Tensor) -> None:
-    if mask.dtype is not dt.bool_:
-        raise RuntimeError(
-            "masked_fill_ only supports boolean masks, but got mask with dtype "
-            f"{_C_NAMES.get(mask.dtype.name, mask.dtype.name)}"
-        )
-
-
 _C_NAMES = {
     "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
     "int64": "long int", "float32": "float", "float64": "double", "float16": "c10::Half",
     "bfloat16": "c10::BFloat16",
 }  # fmt: skip
+_VALUE_NAMES = {
+    "float32": "float", "float64": "double", "int64": "int64_t", "float16": "at::Half",
+    "bfloat16": "at::BFloat16",
+}  # fmt: skip
 
 
 class _MaskedFill(Pointwise):
-    """Shared by both overloads: the result keeps self's dtype, the mask is boolean."""
+    """Shared by both overloads: a contiguous result of self's dtype; the mask is boolean."""
 
     keep = ("mask",)
     apart = ("mask", "value")
-    overloads: tuple[str, ...] = ()
 
-
-class MaskedFillScalar(_MaskedFill):
-    """self with a number where mask is true; mask and self broadcast against each other."""
-
-    schema = "masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor"
-
-    def check(t: Tensor, mask: Tensor, value: Any) -> None:
-        check_mask(mask)
-        if isinstance(value, complex) and not t.dtype.is_complex:
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        t, mask, value = args
+        shape = broadcast_shape([mask.shape, t.shape])
+        if mask.dtype is not dt.bool_:
             raise RuntimeError(
-                f"value cannot be converted to type {_VALUE_NAMES.get(t.dtype.name, t.dtype.name)} without overflow"
+                "masked_fill_ only supports boolean masks, but got mask with dtype "
+                f"{_C_NAMES.get(mask.dtype.name, mask.dtype.name)}"
             )
-
-    def expr(k: Any, x: Any, mask: Any, value: Any) -> Any:
-        return k.where(mask, value, x)
-
-    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor, value: Any) -> Any:
-        return aten.masked_fill(g, mask, 0), None
-
-
-_VALUE_NAMES = {"float32": "float", "float64": "double", "int64": "int64_t", "float16": "at::Half", "bfloat16": "at::BFloat16"}
+        if isinstance(value, Tensor) and value.dim():
+            raise RuntimeError(
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{value.dim()} dimension(s)."
+            )
+        if isinstance(value, complex) and not t.dtype.is_complex:
+            name = _VALUE_NAMES.get(t.dtype.name, t.dtype.name)
+            raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+        return TensorSpec(shape, t.dtype, t.device)
 
 
 class MaskedFillTensor(_MaskedFill):
     """self with a 0-dim tensor's value where mask is true."""
 
     schema = "masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor"
-
-    def check(t: Tensor, mask: Tensor, value: Tensor) -> None:
-        if value.dim():
-            raise RuntimeError(
-                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
-                f"{value.dim()} dimension(s)."
-            )
-        check_mask(mask)
 
     def expr(k: Any, x: Any, mask: Any, value: Any) -> Any:
         return k.where(mask, value, x)
@@ -374,6 +360,18 @@ class MaskedFillTensor(_MaskedFill):
             zero = aten.scalar_tensor(0, dtype=g.dtype, device=g.device)
             part = to_dtype_of(aten.sum(aten.where(mask, g, zero)), value)
         return aten.masked_fill(g, mask, 0) if b.needs[0] else None, None, part
+
+
+class MaskedFillScalar(_MaskedFill):
+    """self with a number where mask is true; mask and self broadcast against each other."""
+
+    schema = "masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor"
+
+    def expr(k: Any, x: Any, mask: Any, value: Any) -> Any:
+        return k.where(mask, value != 0 if x.dtype == "bool" else value, x)
+
+    def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor, value: Any) -> Any:
+        return aten.masked_fill(g, mask, 0), None
 
 
 class MaskedSelect(Opaque):
@@ -499,15 +497,16 @@ class Nonzero(Declaration):
         values = array_of(cast(t, dt.float32) if t.dtype in (dt.bfloat16, dt.float16) else t)
         found = np.flatnonzero(values) if t.dim() == 1 else np.nonzero(values) if t.dim() else None
         if found is None:
-            return _native.empty((int(bool(values)), 0), dt.int64, t.device)
+            n = int(bool(values))
+            return _native.empty((n, 0), dt.int64, t.device, (1, n))
         if t.dim() == 1:
-            out = _native.empty((found.size, 1), dt.int64, t.device)
+            out = _native.empty((found.size, 1), dt.int64, t.device, (1, found.size))
             if found.size:
                 array_of(out)[:, 0] = found
             return out
         n = found[0].size
         # torch's layout: one dimension's indices after the other's.
-        out = _native.empty((n, t.dim()), dt.int64, t.device, (1, n or 1))
+        out = _native.empty((n, t.dim()), dt.int64, t.device, (1, n))
         for d, at in enumerate(found):
             if n:
                 array_of(out)[:, d] = at

@@ -30,6 +30,17 @@ def made_of(a: Any, d: dt.dtype) -> Tensor:
     return out
 
 
+def turned(a: Any, d: dt.dtype, dim: int) -> Tensor:
+    """made_of, with dimension dim outermost in memory."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    made = made_of(np.moveaxis(a, dim, 0), d)
+    size, stride = list(made.shape), list(made.stride())
+    for v in (size, stride):
+        v.insert(dim, v.pop(0))
+    return _native.alias(Tensor, made, size, stride, 0)
+
+
 def _places(a: Any) -> Tensor:
     import numpy as np  # lazy: NumPy is heavy
 
@@ -71,6 +82,11 @@ class Unique(Declaration):
     )
     public = "function"
 
+    def meta(t: Tensor, sorted_: bool, inverse: bool) -> Any:
+        """As if no element occurred twice: how many there are is known to `run` alone."""
+        n = t.numel()
+        return TensorSpec((n,), t.dtype, t.device), TensorSpec(t.shape, dt.int64, t.device)
+
     def run(t: Tensor, sorted_: bool, inverse: bool) -> Any:
         return Unique2.run(t, sorted_, inverse, False)[:2]
 
@@ -103,7 +119,7 @@ class UniqueDim(Declaration):
             _values(t), return_inverse=True, return_counts=True, axis=d, equal_nan=False
         )
         return (
-            made_of(found[0], t.dtype),
+            turned(found[0], t.dtype, d),
             _places(found[1].reshape(-1)),
             _places(found[2]) if counts else _nothing(),
         )
@@ -139,7 +155,7 @@ class UniqueConsecutive(Declaration):
             out, shape = np.moveaxis(line[fresh], 0, d), (line.shape[0],)
         starts = np.flatnonzero(fresh)
         return (
-            made_of(out, t.dtype),
+            made_of(out, t.dtype) if flat else turned(out, t.dtype, d),
             _places((np.cumsum(fresh) - 1).reshape(shape)) if inverse else _nothing(),
             _places(np.diff(np.append(starts, fresh.size))) if counts else _nothing(),
         )
