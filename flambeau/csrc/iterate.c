@@ -140,8 +140,9 @@ void fl_out_strides(int n, Tensor **ts, int ndim, const int64_t *sizes, int64_t 
             else if (order < 0) break;
         }
     }
-    int64_t c = 1;
-    for (int i = 0; i < ndim; i++) { strides[perm[i]] = c; c *= sizes[perm[i]]; }
+    int64_t c = 1; int plain = 1;
+    for (int i = 0; i < ndim; i++) plain &= perm[i] == ndim - 1 - i;
+    for (int i = 0; i < ndim; i++) { strides[perm[i]] = c; c *= plain && !sizes[perm[i]] ? 1 : sizes[perm[i]]; }
 }
 
 /* ---- running a loop ---- */

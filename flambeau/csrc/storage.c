@@ -66,6 +66,7 @@ static Storage *bare(int64_t nbytes, Device *device) {
     return s;
 }
 static int acquire(Storage *s, int64_t nbytes) {
+    if (!nbytes) { s->data = NULL; s->capacity = 0; s->nbytes = 0; return 0; }
     s->data = block_get(nbytes, &s->capacity);
     if (!s->data) {
         s->capacity = 0;

@@ -117,6 +117,19 @@ SCALAR_NAMES: dict[str, str] = {
 }  # fmt: skip
 
 
+_C_NAMES: dict[str, str] = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
+    "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char",
+    "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def c_name(d: dtype) -> str:
+    """The C++ type's name, as some error messages print it: 'long int', 'c10::BFloat16'."""
+    return _C_NAMES.get(d.name, d.name)
+
+
 def scalar_name(d: dtype) -> str:
     """The scalar type's name in error messages: 'Float', 'Long'."""
     return SCALAR_NAMES[d.name]

@@ -81,6 +81,8 @@ def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def is_dense(t: Tensor) -> bool:
     """Whether t's elements fill a block of memory, without gaps or overlaps, in some order."""
+    if not t.numel():
+        return True
     expected = 1
     for st, s in sorted((st, s) for s, st in zip(t.shape, t.stride(), strict=True) if s != 1):
         if st != expected:

@@ -221,6 +221,22 @@ def check_cast(source: Any, to: Any) -> None:
         )
 
 
+def check_out_dtype(op: Op, source: Any, to: Any) -> None:
+    """Whether out= may have the dtype `to`, by the declaration's `out_dtype`."""
+    if source is to:
+        return
+    if op.decl.out_dtype == "cast":
+        check_cast(source, to)
+    elif op.decl.out_dtype == "factory":
+        raise RuntimeError(
+            f"dtype {dt.scalar_name(source)} does not match dtype of out parameter ({dt.scalar_name(to)})"
+        )
+    else:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {dt.c_name(source)}, but got {dt.c_name(to)} instead"
+        )
+
+
 def copy_into(target: Tensor, source: Tensor) -> None:
     """target[...] = source, converting the dtype; the declaration of copy_ does it."""
     slot("copy_into")(target, source)
@@ -247,7 +263,7 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
         results = functional(base, args)
         results = results if isinstance(results, tuple) else (results,)
         for o, r in zip(outs, results, strict=True):
-            check_cast(r.dtype, o.dtype)
+            check_out_dtype(op, r.dtype, o.dtype)
             if o.device != r.device:
                 raise RuntimeError(
                     f"Expected all tensors to be on the same device, but found at least two devices, {o.device} and {r.device}!"
@@ -324,6 +340,12 @@ def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         nonlocal fresh
+        if kind is _native.Method and not (args and isinstance(args[0], Tensor)):
+            if not args:
+                raise TypeError(f"unbound method TensorBase.{made.__name__}() needs an argument")
+            raise TypeError(
+                f"descriptor '{made.__name__}' for 'torch._C.TensorBase' objects doesn't apply to a '{type(args[0]).__name__}' object"
+            )
         if fresh:
             fresh = False
             made._set_fast(fast_of(packet))

@@ -54,6 +54,7 @@ class Factory(Declaration):
     """Makes a tensor from no tensor."""
 
     kind = "factory"
+    out_dtype = "factory"
     public = "function"
     differentiable = False
     out: bool | str = "out"
@@ -208,7 +209,7 @@ class ArangeStart(Factory):
     """start, start + 1, … below end."""
 
     schema = f"arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor"
-    out = False
+    out = "start_out"
 
     def meta(start: Any, end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
         return spec((arange_length(start, end, 1),), arange_dtype((start, end), dtype), layout_, device)

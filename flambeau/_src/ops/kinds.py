@@ -111,6 +111,7 @@ class Pointwise(Declaration):
     """
 
     kind = "pointwise"
+    out_dtype = "cast"
     inplace: bool | str = True
     out: bool | str = True
     promotion = "default"
@@ -145,7 +146,11 @@ class Pointwise(Declaration):
     @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
         cls.check(*args)
-        tensors = [a for a in args if isinstance(a, Tensor)]
+        tensors = [
+            v if isinstance(v, Tensor) else scalar_tensor(0, dt.float32)
+            for a, v in zip(op.schema.args, args, strict=False)
+            if a.type == "Tensor" and v is not None
+        ]
         result = cls.result_dtype(cls.common_dtype(op, args))
         shape, stride = slot("broadcast_geometry")(tensors)
         spec = TensorSpec(shape, result, device_of(args), stride)
@@ -266,12 +271,14 @@ def kernel_for(
     """The address of the generated kernel, or None when only evaluation in NumPy is possible."""
     ins = tuple(t.dtype.name for t in inputs)
     results = tuple(o.dtype.name for o in outs)
-    key = (op.base.key, op.namespace, kind, ins, results, tuple(map(str, parts.baked)), len(parts.params), common.name)
+    key = (op.base.key, op.namespace, kind, ins, results, tuple(map(str, parts.baked)), tuple(parts.plan), common.name)
     if key not in _ADDRESSES:
         if common.is_complex or any(t.dtype.is_complex for t in (*inputs, *outs)):
             _ADDRESSES[key] = None
         else:
             name = op.base.key.replace(".", "_") + "".join(f"_{b}" for b in parts.baked if b not in (None, ()))
+            if None in parts.baked:  # which optional arguments are there decides the expression
+                name += "_" + "".join(g for g, _ in parts.plan)
             floating = dt.category(common) >= 2
             _ADDRESSES[key] = slot("kernel_address")(
                 name, parts.adapter(expr), kind, ins, results, ("f" if floating else "i",) * len(parts.params), key
@@ -316,6 +323,7 @@ class Reduction(Declaration):
     """
 
     kind = "reduction"
+    out_dtype = "cast"
     out: bool | str = True
     promotion = "same"
     result_types: tuple[str | None, ...] = (None,)  # fixed dtypes of results; None: the computed one

@@ -30,6 +30,7 @@ class Declaration:
     level       'composite' | 'explicit' | 'primitive'
     inplace     derive `name_` (default: kinds decide); a text overrides the derived schema
     out         derive `out=`; a text overrides the derived overload name
+    out_dtype   what out= may be: 'exact' the result's dtype, 'cast' what it converts to, 'factory'
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
@@ -42,6 +43,7 @@ class Declaration:
     overloads: tuple[str, ...] = ()
     kind: str = "opaque"
     level: str = "primitive"
+    out_dtype: str = "exact"
     inplace: bool | str = False
     out: bool | str = False
     out_args: tuple[str, ...] = ("out",)

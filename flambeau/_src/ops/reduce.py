@@ -261,7 +261,7 @@ def _extremes(name: str) -> None:
         "__doc__": f"The {name} along a dimension, and where it stands.", "__module__": __name__,
         "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
         "result_types": (None, "int64"), "out": f"dim_{name}", "out_args": (name, f"{name}_values"), "expr": pair_expr,
-        "check": check_dim, "vjp": vjp_dim, "differentiable": (0,), "undefined_grads": False,
+        "check": check_dim, "vjp": vjp_dim, "differentiable": (0,), "undefined_grads": False, "out_dtype": "exact",
     })  # fmt: skip
     type(title, (Reduction,), {
         "__doc__": f"The {name} of all elements.", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
@@ -287,7 +287,7 @@ def _extremes(name: str) -> None:
     type(f"Arg{name}", (Reduction,), {
         "__doc__": f"Where the {name} stands: the first index.", "__module__": __name__,
         "schema": f"arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", "result_types": ("int64",),
-        "out": "out", "expr": arg_expr, "differentiable": False,
+        "out": "out", "expr": arg_expr, "differentiable": False, "out_dtype": "exact",
         "check": lambda x, dim, keepdim: check_not_empty(f"arg{name}", x, dim),
     })  # fmt: skip
 

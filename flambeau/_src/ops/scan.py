@@ -9,7 +9,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
 from flambeau._src.ops.reduce import value_gradient
 
@@ -24,14 +24,23 @@ def _scan(name: str, vjp: Any) -> None:
 
     def meta(x: Tensor, dim: int, dtype: Any) -> TensorSpec:
         wrap_dim(dim, x.dim())
-        return TensorSpec(x.shape, work_dtype(x, dtype), x.device, _native.geometry_of([x])[1])
+        return TensorSpec(x.shape, work_dtype(x, dtype), x.device)
 
     def kernel(out: Tensor, x: Tensor, dim: int, dtype: Any) -> None:
         x = cast(x, out.dtype)
         run_rows(cls.op, expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
 
+    @classmethod
+    def compute_out(cls: Any, op: Any, outs: Any, args: Any) -> bool:
+        """The dtype of out= is the dtype of the scan."""
+        x, dim, dtype = args
+        result = cls.op(x, dim, dtype=dtype or outs[0].dtype)
+        resize_output(outs[0], result.shape, result.stride())
+        slot("copy_into")(outs[0], result)
+        return True
+
     cls = type(name, (Opaque,), {
-        "__doc__": f"{name} along a dimension.", "__module__": __name__, "meta": meta, "kernel": kernel, "vjp": vjp, "inplace": True, "out": "out",
+        "__doc__": f"{name} along a dimension.", "__module__": __name__, "meta": meta, "compute_out": compute_out, "kernel": kernel, "vjp": vjp, "inplace": True, "out": "out",
         "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
     })  # fmt: skip
 
