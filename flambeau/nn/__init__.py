@@ -9,9 +9,17 @@ from .parameter import (  # isort: skip
     UninitializedParameter,
 )
 from .modules import *  # noqa: F403 isort: skip
-from . import functional, init, modules, utils
+from . import functional, init, modules, parallel, utils
+from .parallel import DataParallel
 
-__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", *modules.__all__]
+__all__ = [
+    "Buffer",
+    "DataParallel",
+    "Parameter",
+    "UninitializedBuffer",
+    "UninitializedParameter",
+    *modules.__all__,
+]
 
 
 def factory_kwargs(kwargs: dict | None) -> dict:

@@ -10,6 +10,7 @@ from flambeau import Tensor
 from .. import functional as F
 from .. import init
 from ..parameter import Parameter, UninitializedBuffer, UninitializedParameter
+from ._sync_norm import sync_batch_norm
 from .lazy import LazyModuleMixin
 from .module import Module
 
@@ -20,6 +21,7 @@ __all__ = [
     "LazyBatchNorm2d",
     "BatchNorm3d",
     "LazyBatchNorm3d",
+    "SyncBatchNorm",
 ]
 
 
@@ -262,3 +264,98 @@ class LazyBatchNorm3d(_LazyNormBase, _BatchNorm):
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() != 5:
             raise ValueError(f"expected 5D input (got {input.dim()}D input)")
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch normalisation of (N, C, ...) over the batches of all processes of a group.
+
+    Without an initialised process group, or in evaluation, it is ordinary batch normalisation.
+
+    Args:
+        process_group: the processes that share statistics; all by default.
+
+    The others are those of `BatchNorm1d`.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+
+    def _check_non_zero_input_channels(self, input: Tensor) -> None:
+        if input.size(1) == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check_input_dim(input)
+        self._check_non_zero_input_channels(input)
+        if not self._shares_statistics():
+            return super().forward(input)
+        factor = 0.0 if self.momentum is None else self.momentum
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:
+                factor = 1.0 / float(self.num_batches_tracked)
+        return sync_batch_norm(
+            input,
+            self.weight,
+            self.bias,
+            self.running_mean if self.track_running_stats else None,
+            self.running_var if self.track_running_stats else None,
+            self.eps,
+            factor,
+            self.process_group,
+        )
+
+    def _shares_statistics(self) -> bool:
+        distributed = getattr(torch, "distributed", None)
+        if not self.training or distributed is None:
+            return False
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return False
+        return distributed.get_world_size(self.process_group) > 1
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Any:
+        """The module with all batch normalisations below it replaced by SyncBatchNorm."""
+        output = module
+        if isinstance(module, _BatchNorm):
+            output = SyncBatchNorm(
+                module.num_features,
+                module.eps,
+                module.momentum,
+                module.affine,
+                module.track_running_stats,
+                process_group,
+                bias=module.bias is not None,
+            )
+            if module.affine:
+                output.weight = module.weight
+                if module.bias is not None:
+                    output.bias = module.bias
+            output.running_mean = module.running_mean
+            output.running_var = module.running_var
+            output.num_batches_tracked = module.num_batches_tracked
+            output.training = module.training
+            if hasattr(module, "qconfig"):
+                output.qconfig = module.qconfig
+        for name, child in module.named_children():
+            output.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return output
