@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src.autograd import api as autograd_api
-from flambeau._src.autograd import derived, engine, views  # noqa: F401
+from flambeau._src.autograd import anomaly, derived, engine, hooks, modes, saved, tensors, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
 from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
-from flambeau._src.interp import dispatch_mode  # noqa: F401
+from flambeau._src.interp import lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import creation, indexing, shapes
+from flambeau._src.ops import creation, index, indexing, joining, search, shapes
 
 LAZY_MODULES = (
     "nn", "optim", "utils", "autograd", "fx", "func", "linalg", "fft", "special", "distributions",
@@ -26,6 +26,10 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
     "save": ("flambeau.serialization", "save"),
     "load": ("flambeau.serialization", "load"),
     "vmap": ("flambeau.func", "vmap"),
+    "no_grad": ("flambeau.autograd.grad_mode", "no_grad"),
+    "enable_grad": ("flambeau.autograd.grad_mode", "enable_grad"),
+    "set_grad_enabled": ("flambeau.autograd.grad_mode", "set_grad_enabled"),
+    "inference_mode": ("flambeau.autograd.grad_mode", "inference_mode"),
     "compile": ("flambeau._src.compiler.api", "compile"),
 }
 
@@ -34,7 +38,8 @@ def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
         **toplevel.METHODS, **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
-        **indexing.METHODS, **shapes.METHODS, **autograd_api.METHODS,
+        **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
+        **hooks.METHODS, **tensors.METHODS,
     }  # fmt: skip
 
 
@@ -44,7 +49,9 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS}
+        **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **modes.FUNCTIONS,
+    }  # fmt: skip
 
 
 def operator_methods() -> dict[str, Any]:

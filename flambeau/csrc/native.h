@@ -81,6 +81,8 @@ typedef struct {
     int64_t version;
     int is_output, output_nr;
     PyObject *packed, *unpack;    /* saved-tensor hooks */
+    PyObject *history;            /* of a packed input: its node, or a weak reference to the leaf */
+    int history_nr;
 } Saved;
 
 typedef struct { int grad, inference, active, suspended, multithread; } State;

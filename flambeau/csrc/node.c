@@ -31,9 +31,15 @@ void fl_attach(Tensor *out, Node *n, int nr) {
     out->output_nr = nr; out->requires_grad = 1; out->attr_version = fl_version(out);
 }
 PyObject *fl_saved(Tensor *t, int is_output) {
+    if (t->flags & FL_T_INFERENCE) {
+        PyErr_SetString(PyExc_RuntimeError, "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in computation "
+            "tracked by autograd. To work around this, you can make a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` instead of "
+            "`torch.inference_mode()`.");
+        return NULL;
+    }
     Saved *s = PyObject_GC_New(Saved, &SavedType);
     if (!s) return NULL;
-    s->packed = s->unpack = NULL; s->is_output = is_output; s->output_nr = t->output_nr; s->version = fl_version(t);
+    s->packed = s->unpack = s->history = NULL; s->is_output = is_output; s->output_nr = t->output_nr; s->version = fl_version(t);
     if (is_output) {
         s->t = fl_alias(t, t->ndim, t->sizes, t->strides, t->offset);
         if (s->t && Py_TYPE(t) != TensorType) s->t->bits = 0;
@@ -48,7 +54,11 @@ static PyObject *hook(const char *name, PyObject *args) {
     return r;
 }
 static PyObject *saved_unpack(Saved *s, PyObject *node) {
-    if (s->unpack) return PyObject_CallOneArg(s->unpack, s->packed);
+    if (s->unpack) {
+        PyObject *r = PyObject_CallOneArg(s->unpack, s->packed), *h = s->is_output ? node : s->history;
+        if (!r || (Tensor_Check(r) && (!h || h == Py_None))) return r;
+        return hook("unpacked", Py_BuildValue("(NOi)", r, h ? h : Py_None, s->is_output ? s->output_nr : s->history_nr));
+    }
     if (fl_version(s->t) != s->version && !(s->t->flags & FL_T_INFERENCE))
         return hook("version_error", Py_BuildValue("(OLO)", s->t, (long long)s->version, node));
     if (!s->is_output) return Py_NewRef((PyObject *)s->t);
@@ -56,20 +66,30 @@ static PyObject *saved_unpack(Saved *s, PyObject *node) {
     if (r && node != Py_None) fl_attach(r, (Node *)node, s->output_nr);
     return (PyObject *)r;
 }
-static int saved_traverse(Saved *s, visitproc visit, void *arg) { Py_VISIT(s->t); Py_VISIT(s->packed); Py_VISIT(s->unpack); return 0; }
-static int saved_clear(Saved *s) { Py_CLEAR(s->t); Py_CLEAR(s->packed); Py_CLEAR(s->unpack); return 0; }
+static int saved_traverse(Saved *s, visitproc visit, void *arg) { Py_VISIT(s->t); Py_VISIT(s->packed); Py_VISIT(s->unpack); Py_VISIT(s->history); return 0; }
+static int saved_clear(Saved *s) { Py_CLEAR(s->t); Py_CLEAR(s->packed); Py_CLEAR(s->unpack); Py_CLEAR(s->history); return 0; }
 static void saved_dealloc(Saved *s) { PyObject_GC_UnTrack(s); saved_clear(s); PyObject_GC_Del(s); }
 /* pack(packed, unpack): saved-tensor hooks took the tensor over. */
 static PyObject *saved_pack(Saved *s, PyObject *args) {
     PyObject *p, *u;
     if (!PyArg_ParseTuple(args, "OO", &p, &u)) return NULL;
+    if (s->t && !s->is_output) {
+        if (s->t->grad_fn) { Py_XSETREF(s->history, Py_NewRef(s->t->grad_fn)); s->history_nr = s->t->output_nr; }
+        else if (s->t->requires_grad) {
+            PyObject *w = PyWeakref_NewRef((PyObject *)s->t, NULL);
+            if (!w) return NULL;
+            Py_XSETREF(s->history, w); s->history_nr = 0;
+        }
+    }
     Py_XSETREF(s->packed, Py_NewRef(p)); Py_XSETREF(s->unpack, Py_NewRef(u));
     Py_CLEAR(s->t);
     Py_RETURN_NONE;
 }
 static PyObject *saved_tensor(Saved *s, void *c) { return Py_NewRef(s->t ? (PyObject *)s->t : Py_None); }
+static PyObject *saved_packed(Saved *s, void *c) { return Py_NewRef(s->packed ? s->packed : Py_None); }
+static PyObject *saved_hook(Saved *s, void *c) { return Py_NewRef(s->unpack ? s->unpack : Py_None); }
 static PyMethodDef saved_methods[] = {{"unpack", (PyCFunction)saved_unpack, METH_O}, {"pack", (PyCFunction)saved_pack, METH_VARARGS}, {0}};
-static PyGetSetDef saved_getset[] = {{"tensor", (getter)saved_tensor}, {0}};
+static PyGetSetDef saved_getset[] = {{"tensor", (getter)saved_tensor}, {"packed", (getter)saved_packed}, {"unpack_hook", (getter)saved_hook}, {0}};
 static PyMemberDef saved_members[] = {
     {"is_output", T_INT, offsetof(Saved, is_output), READONLY}, {"version", T_LONGLONG, offsetof(Saved, version), READONLY}, {"output_nr", T_INT, offsetof(Saved, output_nr)}, {0}};
 PyTypeObject SavedType = {

@@ -43,7 +43,8 @@ def vjp_by_decomposition(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...]
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     pairs = [(o, g) for o, g in zip(outs, grads, strict=True) if g is not None and isinstance(o, Tensor) and o.requires_grad]
     found = engine.run(
-        [o for o, _ in pairs], [g for _, g in pairs], retain_graph=True, create_graph=outer, inputs=fresh, accumulate=False
+        [engine.root_edge(o) for o, _ in pairs], [g for _, g in pairs], retain_graph=True,
+        create_graph=outer, inputs=[engine.root_edge(t) for t in fresh], accumulate=False,
     ) if pairs else [None] * len(fresh)  # fmt: skip
     it = iter(found)
     return tuple(next(it) if n else None for n in needs)

@@ -1,5 +1,10 @@
 """The backward pass: nodes run when all gradients for them have arrived, newest first, in the
-caller's thread. The engine keeps no state of its own, so a backward inside a backward is just a call."""
+caller's thread. A pass keeps its state to itself, so a backward inside a backward is just a call.
+
+A leaf stands at the end of its edges itself; its `AccumulateGrad` node is only made for those who
+ask for it (`hooks.accumulator`). Leaves are waited for like nodes and written as soon as all
+gradients for them have come.
+"""
 
 from __future__ import annotations
 
@@ -8,95 +13,42 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from flambeau._src.autograd import anomaly
+from flambeau._src.autograd.hooks import AccumulateGrad, call_user, run_tensor_hooks
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 
 Node = Any
+Edge = tuple[Any, int]
+_PUBLIC = state.FUNCTION | state.FUNCTION_MODE | state.PROFILE
 
 
-class LeafHooks:
-    """What a leaf (or a retained tensor) carries beside its gradient; stands in `Tensor._autograd`."""
-
-    __slots__ = ("hooks", "post_accumulate", "accumulator", "extra")
-
-    def __init__(self) -> None:
-        self.hooks: dict[int, Any] = {}
-        self.post_accumulate: dict[int, Any] = {}
-        self.accumulator: Any = None
-        self.extra: dict[str, Any] = {}
-
-
-class NodeHooks:
-    """Hooks of a node: on the gradients of its outputs (`tensor_pre`, by output number), before
-    and after it runs, and the tensors that retain their gradient."""
-
-    __slots__ = ("tensor_pre", "pre", "post", "retained")
-
-    def __init__(self) -> None:
-        self.tensor_pre: dict[int, dict[int, Any]] = {}
-        self.pre: dict[int, Any] = {}
-        self.post: dict[int, Any] = {}
-        self.retained: dict[int, Any] = {}  # output number -> weak reference to the tensor
-
-    def before(self, grads: list[Any]) -> list[Any]:
-        for nr, hooks in self.tensor_pre.items():
-            for hook in list(hooks.values()):
-                if grads[nr] is None:
-                    continue
-                r = hook(grads[nr])
-                if r is not None:
-                    check_hook_result(grads[nr], r)
-                    grads[nr] = r
-        for nr, ref in self.retained.items():
-            t = ref()
-            if t is not None and grads[nr] is not None:
-                t.grad = grads[nr] if t.grad is None else t.grad + grads[nr]
-        for hook in list(self.pre.values()):
-            r = hook(tuple(grads))
-            if r is not None:
-                grads = list(r) if isinstance(r, (tuple, list)) else [r]
-        return grads
-
-
-def check_hook_result(before: Tensor, after: Any) -> None:
-    """A hook may only return something of the gradient's kind."""
-    if not isinstance(after, Tensor):
-        raise TypeError(f"expected Tensor, but hook returned '{type(after).__name__}'")
-    if after.shape != before.shape:
-        raise RuntimeError("hook has changed the size of value")
-    if after.dtype is not before.dtype:
-        raise RuntimeError(f"hook has changed the type of value (was {before.type()} got {after.type()})")
-
-
-def node_hooks(node: Node) -> NodeHooks:
-    """The node's hooks, made when missing."""
-    if node.hooks is None:
-        node.hooks = NodeHooks()
-    return node.hooks
-
-
-def leaf_hooks(t: Tensor) -> LeafHooks:
-    """The leaf's hooks, made when missing."""
-    if t._autograd is None:
-        t._autograd = LeafHooks()
-    return t._autograd
-
-
-def root_edge(t: Tensor) -> tuple[Any, int]:
+def root_edge(t: Tensor) -> Edge:
     """Where gradients of t go: its node and output number, or the leaf itself."""
     fn = t.grad_fn
     return (t, 0) if fn is None else (fn, t.output_nr)
 
 
-def _count(roots: Sequence[Any]) -> dict[Any, int]:
-    """For each reachable node, how many edges lead to it."""
+def leaf_of(target: Any) -> Any:
+    """The leaf at an end of the graph, None when target is an inner node."""
+    if isinstance(target, Tensor):
+        return target
+    return target.variable if type(target) is AccumulateGrad else None
+
+
+def _count(roots: Sequence[Node]) -> dict[Any, int]:
+    """For each node that can be reached, how many edges lead to it; leaves by their id."""
     counts: dict[Any, int] = {}
-    stack = [r for r in roots if not isinstance(r, Tensor)]
-    seen = set(stack)
+    seen = set(roots)
+    stack = list(seen)
     while stack:
         for target, _ in stack.pop().edges:
-            if target is None or isinstance(target, Tensor):
+            if target is None:
+                continue
+            leaf = leaf_of(target)
+            if leaf is not None:
+                counts[id(leaf)] = counts.get(id(leaf), 0) + 1
                 continue
             counts[target] = counts.get(target, 0) + 1
             if target not in seen:
@@ -105,12 +57,12 @@ def _count(roots: Sequence[Any]) -> dict[Any, int]:
     return counts
 
 
-def _needed(roots: Sequence[Any], wanted: set[Any]) -> set[Any]:
-    """The nodes from which a wanted node or leaf can be reached (wanted nodes' inputs excluded)."""
+def _needed(roots: Sequence[Node], wanted: set[Any]) -> set[Node]:
+    """The nodes that must run so that gradients come to what is wanted."""
     needed: set[Any] = set()
     order: list[Any] = []
     seen: set[Any] = set()
-    stack: list[tuple[Any, bool]] = [(r, False) for r in roots if not isinstance(r, Tensor)]
+    stack: list[tuple[Any, bool]] = [(r, False) for r in roots]
     while stack:
         node, done = stack.pop()
         if done:
@@ -121,198 +73,255 @@ def _needed(roots: Sequence[Any], wanted: set[Any]) -> set[Any]:
         seen.add(node)
         stack.append((node, True))
         for target, _ in node.edges:
-            if target is not None and not isinstance(target, Tensor) and target not in seen:
+            if target is not None and leaf_of(target) is None and target not in seen:
                 stack.append((target, False))
     for node in order:  # inputs come before their consumers
         for target, nr in node.edges:
             if target is None:
                 continue
-            key = id(target) if isinstance(target, Tensor) else (target, nr)
-            if key in wanted or (not isinstance(target, Tensor) and target in needed):
+            leaf = leaf_of(target)
+            key = (target, nr) if leaf is None else id(leaf)
+            if key in wanted or (leaf is None and target in needed):
                 needed.add(node)
                 break
     return needed
 
 
+def key_of(edge: Edge) -> Any:
+    """What stands for this place among the wanted and captured ones."""
+    leaf = leaf_of(edge[0])
+    return edge if leaf is None else id(leaf)
+
+
 def run(
-    roots: Sequence[Tensor],
+    roots: Sequence[Edge],
     grads: Sequence[Tensor | None],
     *,
     retain_graph: bool = False,
     create_graph: bool = False,
-    inputs: Sequence[Tensor] | None = None,
+    inputs: Sequence[Edge] | None = None,
     accumulate: bool = True,
 ) -> list[Any]:
-    """Propagate grads from roots. With `inputs` and not `accumulate`, the gradients of the inputs
+    """Propagate grads from roots. With `inputs` and not `accumulate`, the gradients at the inputs
     are returned (None where unreached) and no `.grad` changes."""
-    captured: dict[Any, Any] = {}
-    wanted: set[Any] = set()
-    if inputs is not None:
-        for t in inputs:
-            node, nr = root_edge(t)
-            wanted.add(id(node) if isinstance(node, Tensor) else (node, nr))
-    buffers: dict[Any, list[Any]] = {}
-    heap: list[tuple[int, int, Any]] = []
-    starts = [root_edge(t) for t in roots]
+    wanted = set() if inputs is None else {key_of(e) for e in inputs}
+    thread = state.thread
+    suspended, outer = state.get_suspended(), thread.user_suspended
+    # Gradients are made of operators, which no function mode sees; what the user wrote (hooks,
+    # backward of Functions) runs under `user_suspended`.
+    state.set_suspended(suspended | _PUBLIC)
+    thread.user_suspended = suspended
     before = state.set_grad(create_graph)
     try:
-        counts = _count([s for s, _ in starts])
-        needed = _needed([s for s, _ in starts], wanted) if inputs is not None else None
-        engine = _Pass(buffers, heap, counts, needed, wanted, captured, accumulate, create_graph)
-        pending = []
-        for (target, nr), g in zip(starts, grads, strict=True):
-            if isinstance(target, Tensor):
-                engine.leaf(target, g, False)
-                continue
-            if target not in buffers:
-                buffers[target] = [None] * target.num_outputs
-                pending.append(target)
-            engine.add(target, nr, g)
-        for target in pending:
-            if not counts.get(target):
-                heappush(heap, (-target.seq, id(target), target))
-            else:
-                counts[target] += 0
-        engine.loop(retain_graph)
+        this = Pass(wanted, inputs is not None, accumulate, create_graph, retain_graph)
+        this.start(roots, grads)
+        this.loop()
     finally:
         state.set_grad(before)
+        state.set_suspended(suspended)
+        thread.user_suspended = outer
     if inputs is None or accumulate:
         return []
-    out = []
-    for t in inputs:
-        node, nr = root_edge(t)
-        out.append(captured.get(id(node) if isinstance(node, Tensor) else (node, nr)))
-    return out
+    return [this.captured.get(key_of(e)) for e in inputs]
 
 
-class _Pass:
+class Pass:
     """One backward pass: gradients that have arrived, and the nodes that are ready."""
 
-    __slots__ = ("buffers", "heap", "counts", "needed", "wanted", "captured", "accumulate", "create_graph")
+    __slots__ = (
+        "accumulate", "anomaly", "buffers", "captured", "counts", "create_graph", "heap", "leaves",
+        "limited", "needed", "retain_graph", "wanted",
+    )  # fmt: skip
 
     def __init__(
-        self, buffers: Any, heap: Any, counts: Any, needed: Any, wanted: Any, captured: Any,
-        accumulate: bool, create_graph: bool,
-    ) -> None:  # fmt: skip
-        self.buffers, self.heap, self.counts = buffers, heap, counts
-        self.needed, self.wanted, self.captured = needed, wanted, captured
-        self.accumulate, self.create_graph = accumulate, create_graph
+        self, wanted: set[Any], limited: bool, accumulate: bool, create_graph: bool, retain_graph: bool
+    ) -> None:
+        self.wanted, self.limited, self.accumulate = wanted, limited, accumulate
+        self.create_graph, self.retain_graph = create_graph, retain_graph
+        self.buffers: dict[Any, Any] = {}
+        self.heap: list[tuple[int, int, Node]] = []
+        self.leaves: list[Tensor] = []
+        self.captured: dict[Any, Any] = {}
+        self.anomaly = state.thread.anomaly[0]
 
-    def add(self, node: Any, nr: int, g: Any) -> None:
-        slots = self.buffers[node]
-        slots[nr] = g if slots[nr] is None else slots[nr] + g
+    def start(self, roots: Sequence[Edge], grads: Sequence[Tensor | None]) -> None:
+        """Put the first gradients where they belong."""
+        nodes = [t for t, _ in roots if leaf_of(t) is None]
+        self.counts = _count(nodes)
+        self.needed = _needed(nodes, self.wanted) if self.limited else None
+        for (target, nr), g in zip(roots, grads, strict=True):
+            leaf = leaf_of(target)
+            if leaf is not None:
+                self.counts[id(leaf)] = self.counts.get(id(leaf), 0) + 1
+                self.to_leaf(leaf, g)
+                continue
+            if target not in self.buffers:
+                self.buffers[target] = [None] * target.num_outputs
+                if target not in self.counts:
+                    heappush(self.heap, (-target.seq, id(target), target))
+            slots = self.buffers[target]
+            slots[nr] = g if slots[nr] is None else slots[nr] + g
+        if self.leaves:
+            self.flush()
 
-    def loop(self, retain_graph: bool) -> None:
-        buffers, heap, counts, wanted = self.buffers, self.heap, self.counts, self.wanted
+    def loop(self) -> None:
+        """Run nodes until none is ready."""
+        heap, buffers, needed = self.heap, self.buffers, self.needed
+        plain = not self.limited and not self.anomaly
         while heap:
             node = heappop(heap)[2]
             grads = buffers.pop(node)
             hooks = node.hooks
-            if hooks is not None:
-                grads = hooks.before(grads)
-            if wanted:
-                for nr, g in enumerate(grads):
-                    if (node, nr) in wanted and g is not None:
-                        if self.accumulate:
-                            _accumulate_retained(node, nr, g)
-                        else:
-                            self.captured[(node, nr)] = g
-            if self.needed is not None and node not in self.needed:
-                self.skip(node)
-                continue
-            results = node.op.backward(node, tuple(grads))
-            if hooks is not None and hooks.post:
-                for hook in list(hooks.post.values()):
-                    r = hook(results, tuple(grads))
-                    if r is not None:
-                        results = r if isinstance(r, tuple) else (r,)
-            if not retain_graph:
+            if hooks is None and plain:
+                results = node.op.backward(node, tuple(grads))
+            else:
+                if hooks is not None:
+                    hooks.on_tensors(grads)
+                if self.limited:
+                    self.capture(node, grads)
+                    if node not in needed:  # type: ignore[operator]
+                        self.distribute(node, None)
+                        continue
+                results = self.run_node(node, grads, hooks)
+            if not self.retain_graph:
                 node.release()
             del grads
-            for i, (target, nr) in enumerate(node.edges):
-                if target is None:
-                    continue
-                g = results[i]
-                if isinstance(target, Tensor):
-                    if g is not None:
-                        self.leaf(target, g, sys.getrefcount(g) <= 3)
-                    continue
-                if target not in buffers:
-                    buffers[target] = [None] * target.num_outputs
-                if g is not None:
-                    self.add(target, nr, g)
-                counts[target] -= 1
-                if not counts[target]:
-                    heappush(heap, (-target.seq, id(target), target))
+            self.distribute(node, results)
             results = None
+            if self.leaves:
+                self.flush()
 
-    def skip(self, node: Any) -> None:
-        """A node off the way to the inputs: its consumers' counts still go down."""
-        for target, _ in node.edges:
-            if target is None or isinstance(target, Tensor):
+    def run_node(self, node: Node, grads: list[Any], hooks: Any) -> Any:
+        """The node with its hooks, and under anomaly mode."""
+        if hooks is not None and hooks.pre:
+            grads = hooks.before(grads)
+        if not self.anomaly:
+            results = node.op.backward(node, tuple(grads))
+        else:
+            outer = state.thread.running_node
+            state.thread.running_node = node
+            try:
+                results = node.op.backward(node, tuple(grads))
+                if anomaly.check_nan_enabled():
+                    anomaly.check_nan(node, results)
+            except Exception:
+                anomaly.warn_of_forward(node)
+                raise
+            finally:
+                state.thread.running_node = outer
+        if hooks is not None and hooks.post:
+            results = hooks.after(node, tuple(results), tuple(grads))
+        return results
+
+    def capture(self, node: Node, grads: list[Any]) -> None:
+        """Take what was asked for."""
+        if self.accumulate:
+            return
+        for nr, g in enumerate(grads):
+            if (node, nr) in self.wanted and g is not None:
+                self.captured[(node, nr)] = g
+
+    def distribute(self, node: Node, results: Any) -> None:
+        """Send results (None: nothing) along the node's edges."""
+        buffers, counts = self.buffers, self.counts
+        for i, (target, nr) in enumerate(node.edges):
+            if target is None:
                 continue
-            if target not in self.buffers:
-                self.buffers[target] = [None] * target.num_outputs
-            self.counts[target] -= 1
-            if not self.counts[target]:
+            g = None if results is None else results[i]
+            if isinstance(target, Tensor):
+                self.to_leaf(target, g)
+                continue
+            slots = buffers.get(target)
+            if slots is None:
+                if type(target) is AccumulateGrad:
+                    self.to_leaf(target.variable, g)
+                    continue
+                slots = buffers[target] = [None] * target.num_outputs
+            if g is not None:
+                slots[nr] = g if slots[nr] is None else slots[nr] + g
+            left = counts[target] = counts[target] - 1
+            if not left:
                 heappush(self.heap, (-target.seq, id(target), target))
 
-    def leaf(self, t: Tensor, g: Any, ours: bool) -> None:
+    def to_leaf(self, t: Tensor, g: Any) -> None:
+        """One of the gradients of a leaf; when it is the last one the leaf is ready."""
+        key = id(t)
+        if g is not None:
+            old = self.buffers.get(key)
+            self.buffers[key] = g if old is None else old + g
+        left = self.counts[key] = self.counts[key] - 1
+        if not left:
+            self.leaves.append(t)
+
+    def flush(self) -> None:
+        """Write the gradients of the leaves that are ready."""
+        leaves, self.leaves = self.leaves, []
+        for t in leaves:
+            if id(t) in self.buffers:
+                self.finish_leaf(t)
+
+    def finish_leaf(self, t: Tensor) -> None:
+        """All gradients for t have come: its hooks, and then `.grad` (or the captured result)."""
         meta = t._autograd
+        node = None if meta is None or meta.accumulator is None else meta.accumulator()
+        g = self.buffers.pop(id(t))
         if meta is not None and meta.hooks:
-            for hook in list(meta.hooks.values()):
-                r = hook(g)
-                if r is not None:
-                    check_hook_result(g, r)
-                    g, ours = r, False
-        if self.wanted:
+            g = run_tensor_hooks(meta.hooks, g)
+        if self.limited:
             if id(t) not in self.wanted:
                 return
             if not self.accumulate:
-                old = self.captured.get(id(t))
-                self.captured[id(t)] = g if old is None else old + g
+                self.captured[id(t)] = g
                 return
-        accumulate(t, g, ours and sys.getrefcount(g) <= 5, self.create_graph)
+        if node is not None and node.hooks is not None and node.hooks.pre:
+            (g,) = node.hooks.before([g])
+        if g is None:
+            return
+        accumulate(t, g, self.create_graph)
         if meta is not None and meta.post_accumulate:
             for hook in list(meta.post_accumulate.values()):
-                hook(t)
+                call_user(hook, t)
+        if node is not None and node.hooks is not None and node.hooks.post:
+            node.hooks.after(node, (), (g,))
 
 
-def _accumulate_retained(node: Any, nr: int, g: Any) -> None:
-    """`backward(inputs=...)` asked for a non-leaf: its gradient goes to the tensor that retains it."""
-    hooks = node.hooks
-    ref = hooks.retained.get(nr) if hooks is not None else None
-    t = ref() if ref is not None else None
-    if t is not None and t._grad is None:
-        t.grad = g
-
-
-def accumulate(t: Tensor, g: Tensor, ours: bool, create_graph: bool) -> None:
+def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
     """Add g to t.grad. A fresh gradient that nobody else holds is taken as it is."""
     old = t._grad
     if old is not None:
         if create_graph:
             t.grad = old + g
         else:
-            with state.GradMode(False):
-                old.add_(g)
+            old.add_(g)
         return
-    if create_graph:
-        t.grad = g.clone() if g is t else g
-        return
-    if ours and g.stride() == t.stride() and sys.getrefcount(g.untyped_storage()) <= 2 and g._base is None:
+    # Held by: the caller's name, this argument, and getrefcount's own.
+    if (
+        not create_graph
+        and sys.getrefcount(g) <= 3
+        and g.stride() == t.stride()
+        and g._base is None
+        and sys.getrefcount(g.untyped_storage()) <= 2
+    ):
         t.grad = g if g.grad_fn is None else g.detach()
         return
-    fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device) if _dense(t) else aten.empty_like(t)
-    with state.GradMode(False):
-        fresh.copy_(g)
-    t.grad = fresh
+    if dense(t):
+        fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)
+        t.grad = aten.copy(fresh, g) if create_graph else fresh.copy_(g)
+    else:
+        t.grad = aten.clone(g, memory_format=_contiguous())
 
 
-def _dense(t: Tensor) -> bool:
+def _contiguous() -> Any:
+    from flambeau._src.core.layout import contiguous_format  # lazy: only odd leaves need it
+
+    return contiguous_format
+
+
+def dense(t: Tensor) -> bool:
     """Whether t's elements fill a block without gaps or overlaps."""
     expected = 1
-    for st, s in sorted((st, s) for s, st in zip(t.shape, t.stride(), strict=True) if s != 1):
+    pairs = [(st, s) for s, st in zip(t.shape, t.stride(), strict=True) if s != 1]
+    for st, s in sorted(pairs):
         if st != expected:
             return False
         expected *= s

@@ -15,6 +15,8 @@ from flambeau._src.ops.vjp import flat_tensors, saved_sets
 
 def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """Run beneath, then record when something requires gradients."""
+    if not state.get_grad():  # hooks keep this layer awake
+        return below(state.RECORD, op, args)
     tensors = flat_tensors(op, args)
     needs = tuple(t.requires_grad for t in tensors)
     if op.variant == "out" or (op.variant == "functional" and op.schema.mutates and op.decl.vjp is None):
@@ -111,7 +113,7 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
         t = slot("clone_plain")(t)
     saved = _native.saved(t)
     if state.thread.saved_hooks:
-        _pack(saved, t)
+        pack(saved, t)
     return saved
 
 
@@ -119,15 +121,16 @@ def _keep_output(t: Any, i: int, node: Any) -> Any:
     saved = _native.saved(t, True)
     saved.output_nr = i
     if state.thread.saved_hooks:
-        _pack(saved, saved.tensor)
+        pack(saved, saved.tensor)
     return saved
 
 
-def _pack(saved: Any, t: Any) -> None:
-    pack, unpack = state.thread.saved_hooks[-1]
+def pack(saved: Any, t: Any, hooks: tuple[Any, Any] | None = None) -> None:
+    """Give the saved tensor t to the innermost saved-tensor hooks (or to these)."""
+    pack_hook, unpack_hook = hooks or state.thread.saved_hooks[-1]
     version, before = t._current_version(), state.set_grad(False)
     try:
-        packed = pack(t)
+        packed = pack_hook(t)
     finally:
         state.set_grad(before)
     if t._current_version() != version:
@@ -137,7 +140,7 @@ def _pack(saved: Any, t: Any) -> None:
             "side-effects. Please open an issue if you need to perform in-place operations on the "
             "input to a pack hook."
         )
-    saved.pack(packed, unpack)
+    saved.pack(packed, unpack_hook)
 
 
 def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: frozenset[int], outs: frozenset[int]) -> None:

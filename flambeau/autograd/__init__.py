@@ -1,0 +1,46 @@
+"""Automatic differentiation: gradients of tensors with respect to others."""
+
+from __future__ import annotations
+
+from flambeau import Tensor
+from flambeau._src.autograd.api import backward, grad
+from flambeau._src.autograd.modes import (
+    is_multithreading_enabled,
+    is_view_replay_enabled,
+)
+from flambeau._src.autograd.saved import SavedTensor
+from flambeau.autograd import grad_mode, graph, variable
+from flambeau.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
+from flambeau.autograd.function import Function, NestedIOFunction
+from flambeau.autograd.grad_mode import (
+    _force_original_view_tracking,
+    _unsafe_preserve_version_counter,
+    enable_grad,
+    inference_mode,
+    no_grad,
+    set_grad_enabled,
+    set_multithreading_enabled,
+)
+from flambeau.autograd.variable import Variable
+
+__all__ = [
+    "Function",
+    "NestedIOFunction",
+    "SavedTensor",
+    "Tensor",
+    "Variable",
+    "backward",
+    "detect_anomaly",
+    "enable_grad",
+    "grad",
+    "grad_mode",
+    "graph",
+    "inference_mode",
+    "is_multithreading_enabled",
+    "is_view_replay_enabled",
+    "no_grad",
+    "set_detect_anomaly",
+    "set_grad_enabled",
+    "set_multithreading_enabled",
+    "variable",
+]
