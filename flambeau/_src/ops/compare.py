@@ -150,6 +150,7 @@ class Where(Pointwise):
     keep = ("condition",)
     inplace = False
     out = "self_out"
+    out_dtype = "exact"
 
     def check(c: Any, a: Any, b: Any) -> None:
         if c.dtype is not dt.bool_ and c.dtype is not dt.uint8:

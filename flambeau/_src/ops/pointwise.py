@@ -172,6 +172,8 @@ class DivMode(Binary):
             raise RuntimeError(
                 "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" + str(mode) + "'"
             )
+        if mode is not None and dtype_of(x) is dt.bool_ and dtype_of(y) is dt.bool_:
+            raise NotImplementedError(f"\"div_{mode}_cpu\" not implemented for 'Bool'")
         if mode is not None and dtype_of(x).is_complex:
             raise RuntimeError("div(): complex numbers cannot be rounded")
         check_zero_division(x, y, mode)
@@ -391,6 +393,22 @@ class Rfloordiv(Composite):
         return aten.floor_divide(other, self)
 
 
+class RemainderNumber(Pointwise):
+    """A number modulo other, with the sign of other; torch gives it no derivative."""
+
+    schema = "remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor"
+    inplace = False
+    out = False
+    public = "function"
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return None
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        return k.remainder(a, b)
+
+
 class Rmod(Composite):
     """other % self."""
 
@@ -399,7 +417,6 @@ class Rmod(Composite):
     numbers = True
 
     def decompose(self: Tensor, other: Any) -> Any:
-        other = other if isinstance(other, Tensor) else aten.scalar_tensor(other, dtype=number_type(other))
         return aten.remainder(other, self)
 
 
