@@ -1,0 +1,5 @@
+"""Options of `torch.save` and `torch.load`."""
+
+from . import config
+
+__all__ = ["config"]
