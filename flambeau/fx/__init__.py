@@ -4,7 +4,6 @@
 ``forward`` is Python code generated from it.
 """
 
-import flambeau as torch
 from flambeau.fx import immutable_collections, node, traceback
 from flambeau.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from flambeau.fx.graph import CodeGen, Graph
@@ -34,8 +33,3 @@ __all__ = [
     "traceback",
     "wrap",
 ]
-
-for _name in ("_assert", "_assert_async", "_enter_autocast", "_exit_autocast"):
-    _found = getattr(torch, _name, None) or getattr(getattr(torch, "amp", None), _name, None)
-    if _found is not None:
-        has_side_effect(_found)

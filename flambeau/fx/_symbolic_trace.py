@@ -318,7 +318,7 @@ class Tracer(TracerBase):
             name,
             default,
             {},
-            type_expr=fn_for_analysis.__annotations__.get(name, None),
+            type_expr=_annotation(fn_for_analysis, name),
         )
 
     def _concrete(self, name: str, value: Any, default: tuple[Any, ...]) -> Any:
@@ -374,9 +374,7 @@ class Tracer(TracerBase):
                     (result,),
                     {},
                     # A function made to take its inputs otherwise has lost its annotations.
-                    type_expr=getattr(fn, "__annotations__", {}).get("return")
-                    if run is fn
-                    else None,
+                    type_expr=_annotation(fn, "return") if run is fn else None,
                 )
             self.submodule_paths = None
         finally:
@@ -463,6 +461,18 @@ class Tracer(TracerBase):
             shared = name == "_autowrap_search"
             new.__dict__[name] = list(value) if shared else copy.deepcopy(value, memo)
         return new
+
+
+def _annotation(fn: Any, name: str) -> Any:
+    """A parameter's annotation, as an object where it was written as text."""
+    found = getattr(inspect.unwrap(fn), "__annotations__", {}).get(name)
+    if not isinstance(found, str):
+        return found
+    try:
+        found = eval(found, getattr(inspect.unwrap(fn), "__globals__", {}))
+    except Exception:  # a name that exists for type checkers only
+        return None
+    return None if found is Any else found
 
 
 def _positional(fn: FunctionType, count: int) -> FunctionType:

@@ -234,8 +234,8 @@ class _WrappedCall:
                 return self.cls_call(obj, *args, **kwargs)
             return super(self.cls, obj).__call__(*args, **kwargs)  # type: ignore[misc]
         except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            if "eval_with_key" not in frame.filename:
+            frame = _generated_frame(traceback.extract_tb(error.__traceback__))
+            if frame is None:
                 raise
             print(self._report(frame), file=sys.stderr)
             raise error.with_traceback(None) from None
@@ -251,6 +251,14 @@ class _WrappedCall:
             f"Call using an FX-traced Module, line {line} of the traced Module's generated "
             f"forward function:\n{before}\n{'~' * 28} <--- HERE\n{after}\n"
         )
+
+
+def _generated_frame(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """The line of generated code that failed: the last frame, the library's own set aside."""
+    library = os.path.dirname(__file__).rpartition(os.sep)[0] + os.sep
+    while frames and frames[-1].filename.startswith(library):
+        frames.pop()
+    return frames[-1] if frames and "eval_with_key" in frames[-1].filename else None
 
 
 class GraphModule(Module):

@@ -293,7 +293,9 @@ class Node:
                 return True
             if impure_random and _draws_random_numbers(self.target):
                 return True
-            return self.target in side_effectful
+            return self.target in side_effectful or (
+                getattr(self.target, "__name__", None) in _EFFECTS and _is_library(self.target)
+            )
         if self.op == "call_module":
             owner = self.graph.owning_module
             if owner is None:
@@ -404,6 +406,8 @@ def _tags(target: Any) -> Iterator[Any]:
     return iter(tags) if isinstance(tags, (tuple, list, set, frozenset)) else iter(())
 
 
+#: The library's functions that act by being called.
+_EFFECTS = frozenset({"_assert", "_assert_async", "_enter_autocast", "_exit_autocast"})
 _RANDOM_FUNCTIONS = frozenset(
     {"bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"}
     | {"randint_like", "randn", "randn_like", "randperm"}
