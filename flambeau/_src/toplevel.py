@@ -228,7 +228,23 @@ SLOTS: dict[str, Any] = {
     "device_enter": _device_enter, "device_exit": _device_exit, "device_call": _device_call,
     "nonleaf_grad": _nonleaf_grad, "check_grad": _check_grad,
 }  # fmt: skip
+def _on(kind: str) -> property:
+    return property(lambda self: self.device.type == kind, doc=f"Whether the tensor is on a {kind} device.")
+
+
+def _never(what: str) -> property:
+    return property(lambda self: False, doc=f"False: flambeau has no {what} tensors.")
+
+
+def _get_device(self: Tensor) -> int:
+    """The index of the device, -1 on the CPU."""
+    return -1 if self.device.index is None else self.device.index
+
+
 METHODS: dict[str, Any] = {
+    **{f"is_{k}": _on(k) for k in ("cpu", "cuda", "meta", "mps", "xpu", "ipu", "maia", "mtia", "vulkan", "xla", "hpu")},
+    **{f"is_{k}": _never(k) for k in ("sparse", "sparse_csr", "quantized", "mkldnn", "nested")},
+    "get_device": _get_device,
     "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex, "is_nonzero": is_nonzero,
 }  # fmt: skip
 SCALARS: dict[str, Any] = {"__bool__": _bool, "__int__": _int, "__float__": _float, "__index__": _index}

@@ -661,6 +661,28 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return aten.to(self, dtype=dtype, device=device, non_blocking=non_blocking, copy=copy, memory_format=fmt)
 
 
+def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
+    """(device, dtype, non_blocking, memory_format) of a Module.to call."""
+    dtype, device = kwargs.pop("dtype", None), kwargs.pop("device", None)
+    rest = list(args)
+    if rest and isinstance(rest[0], Tensor):
+        device, dtype = rest[0].device, rest.pop(0).dtype
+    elif rest and (isinstance(rest[0], _native.dtype) or rest[0] in (float, int, bool, complex)):
+        dtype = rest.pop(0)
+    elif rest:
+        device = rest.pop(0)
+        if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
+            dtype = rest.pop(0)
+    non_blocking = rest.pop(0) if rest else kwargs.pop("non_blocking", False)
+    kwargs.pop("copy", None)
+    fmt = kwargs.pop("memory_format", None)
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
+    if dtype is not None and not isinstance(dtype, _native.dtype):
+        dtype = number_type(dtype())
+    return None if device is None else _device_arg(device), dtype, non_blocking, fmt
+
+
 def _caster(name: str, dtype: dt.dtype) -> Any:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
         return to(self, dtype, memory_format=memory_format) if memory_format is not None else to(self, dtype)
