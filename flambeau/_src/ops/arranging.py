@@ -312,7 +312,7 @@ class Triangle(Opaque):
         gone = np.arange(m) - np.arange(n)[:, None]
         gone = gone < diagonal if cls.upper else gone > diagonal
         copy_into(out, t)
-        np.copyto(array_of(out), 0, where=gone)
+        np.copyto(array_of(out), array_of(out).dtype.type(0), where=gone)
 
 
 class Tril(Triangle):
