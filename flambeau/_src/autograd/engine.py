@@ -295,20 +295,23 @@ def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
             old.add_(g)
         return
     # Held by: the caller's name, this argument, and getrefcount's own.
-    if (
-        not create_graph
-        and sys.getrefcount(g) <= 3
-        and g.stride() == t.stride()
-        and g._base is None
-        and sys.getrefcount(g.untyped_storage()) <= 2
-    ):
-        t.grad = g if g.grad_fn is None else g.detach()
+    if not create_graph and sys.getrefcount(g) <= 3 and g.stride() == t.stride() and alone(g):
+        t.grad = g if g.grad_fn is None and g._base is None else g.detach()
         return
     if dense(t):
         fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)
         t.grad = aten.copy(fresh, g) if create_graph else fresh.copy_(g)
     else:
         t.grad = aten.clone(g, memory_format=_contiguous())
+
+
+def alone(g: Tensor) -> bool:
+    """Whether nobody else holds the bytes of g: at most a base that only g refers to."""
+    base = g._base
+    holders = sys.getrefcount(g.untyped_storage()) - 1
+    if base is None:
+        return holders == 1
+    return holders == 2 and sys.getrefcount(base) <= 3
 
 
 def _contiguous() -> Any:

@@ -40,6 +40,21 @@ def mm_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
     return a.shape[0], b.shape[1]
 
 
+def _column_major(t: Tensor) -> bool:
+    return t.stride() == (1, t.shape[0])
+
+
+def left_gradient(g: Any, x: Any, y: Any) -> Any:
+    """Gradient of x in mm(x, y), laid out as x is: the transpose of a leaf gets what, transposed
+    back, the leaf can keep without a copy."""
+    return aten.mm(conj(y), g.t()).t() if _column_major(x) else aten.mm(g, conj(y).t())
+
+
+def right_gradient(g: Any, x: Any, y: Any) -> Any:
+    """Gradient of y in mm(x, y), laid out as y is."""
+    return aten.mm(g.t(), conj(x)).t() if _column_major(y) else aten.mm(conj(x).t(), g)
+
+
 class Mm(Opaque):
     """(n, m) times (m, p)."""
 
@@ -64,8 +79,8 @@ class Mm(Opaque):
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return (
-            aten.mm(g, conj(y).t()) if b.needs[0] else None,
-            aten.mm(conj(x).t(), g) if b.needs[1] else None,
+            left_gradient(g, x, y) if b.needs[0] else None,
+            right_gradient(g, x, y) if b.needs[1] else None,
         )
 
     def samples(s: Any) -> Iterator[Any]:
@@ -110,8 +125,8 @@ class Addmm(Opaque):
         scaled = g if alpha == 1 else g * conj(alpha)
         return (
             slot("sum_to")(g if beta == 1 else g * conj(beta), c) if b.needs[0] else None,
-            aten.mm(scaled, conj(y).t()) if b.needs[1] else None,
-            aten.mm(conj(x).t(), scaled) if b.needs[2] else None,
+            left_gradient(scaled, x, y) if b.needs[1] else None,
+            right_gradient(scaled, x, y) if b.needs[2] else None,
         )
 
     def samples(s: Any) -> Iterator[Any]:
