@@ -140,14 +140,13 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
     npos = len(positional)
     n = len(args)
     first = 1 if positional and positional[0].is_tensor and not positional[0].is_list else 0
-    if n > first and npos > first and positional[first].is_list and positional[first].type == "int":
-        # x.view(2, 3): the sizes stand as separate arguments
-        if n > npos or (n > first and isinstance(args[first], int) and all(isinstance(x, int) for x in args[first:])):
-            if n > first + 1 or positional[first].list_size is None:
-                if all(isinstance(x, int) or hasattr(x, "__index__") for x in args[first:]) and not isinstance(args[first], (tuple, list)):
-                    if not (n > first + 1 and positional[first].list_size == 1):
-                        args = (*args[:first], tuple(args[first:]))
-                        n = len(args)
+    if npos == first + 1 and n > first and positional[first].is_list and positional[first].type == "int":
+        # x.view(2, 3): where sizes are the only argument they may stand one by one
+        if not isinstance(args[first], (tuple, list)) and all(
+            isinstance(x, int) or hasattr(x, "__index__") for x in args[first:]
+        ):
+            args = (*args[:first], tuple(args[first:]))
+            n = len(args)
     if n > npos:
         if reasons is not None:
             reasons.append(f"takes {npos} positional arguments but {n} were given")
