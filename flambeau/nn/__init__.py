@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from .parameter import (  # isort: skip
     Buffer,
     Parameter,
@@ -9,20 +12,23 @@ from .parameter import (  # isort: skip
     UninitializedParameter,
 )
 from .modules import *  # noqa: F403 isort: skip
+from .modules import LinearCrossEntropyOptions  # isort: skip
 from . import functional, init, modules, parallel, utils
 from .parallel import DataParallel
 
 __all__ = [
     "Buffer",
     "DataParallel",
+    "LinearCrossEntropyOptions",
     "Parameter",
     "UninitializedBuffer",
     "UninitializedParameter",
     *modules.__all__,
 ]
+_FILES = ("attention", "common_types", "grad")
 
 
-def factory_kwargs(kwargs: dict | None) -> dict:
+def factory_kwargs(kwargs: dict[str, Any] | None) -> dict[str, Any]:
     """Device, dtype and memory format out of a module's keyword arguments.
 
     `factory_kwargs={...}` may give them too; what is given twice, or unknown, is an error.
@@ -41,3 +47,9 @@ def factory_kwargs(kwargs: dict | None) -> dict:
                 raise TypeError(f"{key} specified twice, in **kwargs and in factory_kwargs")
             result[key] = kwargs[key]
     return result
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FILES:  # loaded on first use
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

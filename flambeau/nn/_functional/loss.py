@@ -508,3 +508,69 @@ def triplet_margin_with_distance_loss(
     if swap:
         far = torch.minimum(far, distance(positive, negative))
     return _reduce(torch.clamp_min(margin + near - far, 0), reduction)
+
+
+def _check_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    if weight.dim() < 2:
+        raise RuntimeError(
+            f"expected linear_weight with dimensionality at least 2, got {weight.dim()}"
+        )
+    if input.dim() not in (1, 2):
+        raise RuntimeError(f"expected input with dimensionality 1 or 2, got {input.dim()}")
+    if input.size(-1) != weight.size(-1):
+        raise RuntimeError(
+            "expected equal input and linear_weight last dimensions (in_features), got"
+            f" {input.size(-1)} and {weight.size(-1)}, respectively"
+        )
+    shape = tuple(weight.shape[:-1])
+    if bias is not None and tuple(bias.shape) != shape:
+        raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(bias.shape)}")
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Tensor:
+    """`cross_entropy` of the logits ``linear(input, linear_weight, linear_bias)``.
+
+    Args:
+        input: (N, in) or (in,).
+        linear_weight: (C, in), or (C, d1, ..., in) for targets (N, d1, ...).
+        linear_bias: the weight's shape without its last dimension.
+        options: a `LinearCrossEntropyOptions`; does not change the result.
+    """
+    tensors = (input, linear_weight, target, linear_bias, weight)
+    if has_torch_function_variadic(*tensors):
+        return handle_torch_function(
+            linear_cross_entropy,
+            tensors,
+            input,
+            linear_weight,
+            target,
+            linear_bias=linear_bias,
+            weight=weight,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            options=options,
+        )
+    _check_linear(input, linear_weight, linear_bias)
+    if ignore_index is None:
+        ignore_index = -100
+    elif target.is_floating_point() and ignore_index >= 0:
+        raise RuntimeError("ignore_index cannot be specified when target contains probabilities")
+    shape = linear_weight.shape[:-1]
+    flat_bias = None if linear_bias is None else linear_bias.reshape(-1)
+    logits = _nn.linear(input, linear_weight.reshape(-1, linear_weight.size(-1)), flat_bias)
+    if len(shape) > 1:
+        logits = logits.reshape(*input.shape[:-1], *shape)
+    code = _reduction.get_enum(reduction)
+    return _nn.cross_entropy_loss(logits, target, weight, code, ignore_index, label_smoothing)

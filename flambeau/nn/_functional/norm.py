@@ -72,7 +72,7 @@ def batch_norm(
         training,
         momentum,
         eps,
-        torch.backends.cudnn.enabled,
+        not input.is_cuda or torch.backends.cudnn.enabled,
     )
 
 
@@ -99,7 +99,7 @@ def instance_norm(
         use_input_stats,
         momentum,
         eps,
-        torch.backends.cudnn.enabled,
+        not input.is_cuda or torch.backends.cudnn.enabled,
     )
 
 

@@ -27,8 +27,7 @@ def sync_batch_norm(
 
     Gradients take part in the statistics of all processes, too.
     """
-    # lazy: the process groups are loaded only where there are some
-    from flambeau.distributed.nn.functional import all_reduce
+    from flambeau.distributed.nn.functional import all_reduce  # lazy: loads process groups
 
     ndim = input.dim()
     others = [d for d in range(ndim) if d != 1]
