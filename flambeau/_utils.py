@@ -153,9 +153,9 @@ def _finished(tensor: Any, requires_grad: bool, metadata: Any) -> Any:
 def get_tensor_metadata(tensor: Any) -> dict[str, bool]:
     """The lazy flags of a tensor: "conj" and "neg", where they are set."""
     flags = {}
-    if tensor.is_complex() and tensor.is_conj():
+    if tensor._conj_flag:
         flags["conj"] = True
-    if tensor.is_neg():
+    if tensor._neg_flag:
         flags["neg"] = True
     return flags
 
@@ -163,9 +163,9 @@ def get_tensor_metadata(tensor: Any) -> dict[str, bool]:
 def set_tensor_metadata(tensor: Any, metadata: dict[str, bool]) -> None:
     """Set the lazy flags."""
     if metadata.get("conj"):
-        tensor._set_conj(True)
+        tensor._conj_flag = True
     if metadata.get("neg"):
-        tensor._set_neg(True)
+        tensor._neg_flag = True
 
 
 def _rebuild_parameter(data: Any, requires_grad: bool, backward_hooks: Any) -> Any:
