@@ -22,6 +22,7 @@ int fl_edge(Node *n, Py_ssize_t i, Tensor *t) {
     int r = fl_requires_grad(t);
     if (r < 0) return -1;
     if (!r) return 0;
+    if (fl_stale_view(t) && fl_requires_grad_slow(t) < 0) return -1;
     n->edges[i].target = Py_NewRef(t->grad_fn ? t->grad_fn : (PyObject *)t);
     n->edges[i].nr = t->grad_fn ? t->output_nr : 0;
     return 1;
@@ -62,6 +63,8 @@ static PyObject *saved_unpack(Saved *s, PyObject *node) {
     if (fl_version(s->t) != s->version && !(s->t->flags & FL_T_INFERENCE))
         return hook("version_error", Py_BuildValue("(OLO)", s->t, (long long)s->version, node));
     if (!s->is_output) return Py_NewRef((PyObject *)s->t);
+    if (fl_state.active & ~fl_state.suspended & (FL_L_DISPATCH | FL_L_TRACE | FL_L_FAKE | FL_L_FUNCTIONALIZE))   /* modes see it unpacked */
+        return hook("unpacked", Py_BuildValue("(OOi)", s->t, node, s->output_nr));
     Tensor *t = s->t, *r = fl_alias(t, t->ndim, t->sizes, t->strides, t->offset);
     if (r && node != Py_None) fl_attach(r, (Node *)node, s->output_nr);
     return (PyObject *)r;

@@ -9,7 +9,9 @@ from flambeau._src.autograd.hooks import accumulator
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.record import pack
+from flambeau._src.interp.record import pack, seen_below
+from flambeau._src.ops.call import below
+from flambeau._src.ops.op import packet
 
 _FREED = (
     "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of "
@@ -70,7 +72,10 @@ def unpacked(value: Any, history: Any, nr: int) -> Any:
         if leaf is value:
             return value
         history, nr = accumulator(leaf), 0
-    result = _native.alias(type(value), value)
+    if seen_below(value):
+        result = below(state.RECORD, packet("detach").ops[0], (value,))
+    else:
+        result = _native.alias(type(value), value)
     result._set_history(history, nr, True)
     return result
 

@@ -9,7 +9,7 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, dispatch
-from flambeau._src.ops.op import Op
+from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.vjp import flat_tensors, saved_sets
 
 
@@ -110,7 +110,7 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
     if not values:
         return _native.geometry(t)
     if clone:
-        t = slot("clone_plain")(t)
+        t = below(state.RECORD, _named("clone"), (t, None)) if seen_below(t) else slot("clone_plain")(t)
     saved = _native.saved(t)
     if state.thread.saved_hooks:
         pack(saved, t)
@@ -120,9 +120,35 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
 def _keep_output(t: Any, i: int, node: Any) -> Any:
     saved = _native.saved(t, True)
     saved.output_nr = i
-    if state.thread.saved_hooks:
+    if seen_below(t):
+        kept = below(state.RECORD, _named("detach"), (t,))
+        if state.thread.saved_hooks:
+            pack(saved, kept)
+        else:
+            saved.pack((kept, kept._current_version()), _unchanged)
+    elif state.thread.saved_hooks:
         pack(saved, saved.tensor)
     return saved
+
+
+_LOWER = state.FUNCTIONALIZE | state.FAKE | state.TRACE | state.DISPATCH
+
+
+def seen_below(t: Any) -> bool:
+    """Whether layers beneath this one want to see what is done to t."""
+    return bool((state.get_active() | t._bits) & ~state.get_suspended() & _LOWER)
+
+
+def _unchanged(packed: tuple[Any, int]) -> Any:
+    """A saved result as it was kept; an error when it was changed since."""
+    t, version = packed
+    if t._current_version() != version and not t._inference:
+        slot("version_error")(t, version, None)
+    return t
+
+
+def _named(name: str) -> Op:
+    return packet(name).ops[0]
 
 
 def pack(saved: Any, t: Any, hooks: tuple[Any, Any] | None = None) -> None:
@@ -157,52 +183,60 @@ def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: fro
             f.set_save(sum(1 << i for i, n in enumerate(needs) if n), mask)
 
 
+def refused_view(t: Tensor, what: str) -> RuntimeError:
+    """The error for a view whose history cannot follow a change: one of several views made at
+    once, or one made without recording. `what`: 'is being', or what happened to its base."""
+    t._attr_version = t._current_version()  # its own history, not one through the base
+    node = t.grad_fn
+    if node is not None:
+        name = type(node).__name__.partition("Backward")[0]
+        text = f"Output {t.output_nr} of {name} is a view and {what} modified inplace."
+    else:
+        text = f"A view was created in no_grad mode and {what} modified inplace with grad mode enabled."
+    if t._nograd_view:
+        return RuntimeError(
+            f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can "
+            "clarify your code by moving both the view and the inplace either both inside the "
+            "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+            "want the inplace to be tracked)."
+        )
+    return RuntimeError(
+        f"{text} This view is the output of a function that returns multiple views. Such functions do "
+        "not allow the output views to be modified inplace. You should replace the inplace operation "
+        "by an out-of-place one."
+    )
+
+
 def check_inplace(t: Tensor) -> None:
     """Refuse in-place changes that autograd cannot follow."""
+    base = t._base
+    if base is not None:
+        if t._nograd_view or t._multi_view:
+            raise refused_view(t, "is being")
+        if t.requires_grad and base.is_leaf:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place operation."
+            )
     if t.requires_grad and t.is_leaf:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    base = t._base
-    if base is not None and not t._nograd_view and base.requires_grad and base.is_leaf:
-        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
-    if base is not None and (t.requires_grad or base.requires_grad):
-        if t._multi_view:
-            name = type(t.grad_fn).__name__
-            raise RuntimeError(
-                f"Output 0 of {name} is a view and is being modified inplace. This view is the output "
-                "of a function that returns multiple views. Such functions do not allow the output "
-                "views to be modified inplace. You should replace the inplace operation by an "
-                "out-of-place one."
-            )
-        if t._nograd_view and base.requires_grad:
-            raise RuntimeError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode "
-                "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
-                "can clarify your code by moving both the view and the inplace either both inside the "
-                "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
-                "want the inplace to be tracked)."
-            )
 
 
 def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...]) -> Any:
     target = args[0]
-    if not any(needs) and not (target._base is not None and target._base.requires_grad):
+    if not any(needs):
         return below(state.RECORD, op, args)
     check_inplace(target)
     if not (target.dtype.is_floating_point or target.dtype.is_complex):
         return below(state.RECORD, op, args)
     base_op = op.base
-    if base_op.decl.vjp is not None and needs[0]:
-        ins, _ = saved_sets(base_op, needs, args, (target,))
-        clone = 0 in ins
-    else:
-        clone = False
-    if not any(needs):
-        return below(state.RECORD, op, args)
+    clone = False
     if base_op.decl.kind == "view":
-        result = below(state.RECORD, op, args)
         node = make_node(base_op, args, tensors, needs, (target,))
+        result = below(state.RECORD, op, args)
         target._set_history(node, 0, True)
         return result
+    if base_op.decl.vjp is not None:
+        clone = needs[0] and 0 in saved_sets(base_op, needs, args, (target,))[0]
     # The node is made before the write, so that edges and saved values are those of the old self.
     node = make_node(base_op, args, tensors, needs, (), clone_self=clone)
     node.num_outputs = 1

@@ -266,6 +266,24 @@ class LiftFresh(View):
         return g
 
 
+class LiftFreshCopy(Declaration):
+    """A copy of data that has just entered the program; what a trace shows of `lift_fresh`."""
+
+    schema = "lift_fresh_copy(Tensor self) -> Tensor"
+    kind = "copy"
+    public = ""
+    out = "out"
+
+    def meta(self: Tensor) -> TensorSpec:
+        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, None))
+
+    def kernel(out: Tensor, self: Tensor) -> None:
+        copy_into(out, self)
+
+    def vjp(b: Any, g: Any, self: Tensor) -> Any:
+        return g
+
+
 class Detach(View):
     """The same bytes and version, outside the graph."""
 
