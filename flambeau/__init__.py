@@ -40,6 +40,11 @@ globals().update(_public.functions())
 _derive.install_operators({**_methods, **_public.operator_methods()})
 _public.fill_slots()
 
+# What Tensor and its storages have from the public libraries.
+importlib.import_module("flambeau._tensor")
+storage = importlib.import_module("flambeau.storage")
+globals().update(storage.PUBLIC)
+
 # Submodules that load on first use.
 _LAZY = frozenset(_public.LAZY_MODULES)
 

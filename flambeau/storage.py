@@ -222,7 +222,7 @@ def _adopt(storage: Any, shared: SharedMemory) -> None:
     storage.repoint(shared.address, shared.size, shared, True)
 
 
-def _is_shared(self: Any) -> bool:
+def is_shared(self: Any) -> bool:
     """Whether other processes can map these bytes."""
     return self.device.type == "cuda" or bool(self._shared)
 
@@ -303,7 +303,7 @@ def _attach() -> None:
         "resizable": lambda self: not self._fixed,
         "byteswap": _byteswap,
         "share_memory_": share_memory,
-        "is_shared": _is_shared,
+        "is_shared": is_shared,
         "is_pinned": lambda self, device=None: False,
         "pin_memory": _pin_memory,
         "get_device": _get_device,
@@ -626,5 +626,8 @@ def _legacy_classes() -> dict[str, type]:
     return made
 
 
-globals().update(_legacy_classes())
+_LEGACY = _legacy_classes()
+globals().update(_LEGACY)
+#: What stands in the root of the package too.
+PUBLIC: dict[str, Any] = {"TypedStorage": TypedStorage, **_LEGACY}
 _attach()
