@@ -115,7 +115,7 @@ int fl_requires_grad_slow(Tensor *t);
 static inline int fl_stale_view(Tensor *t) {
     return t->base && t->base->requires_grad && t->attr_version != fl_version(t); }
 static inline int fl_requires_grad(Tensor *t) {
-    return t->base && fl_stale_view(t) ? fl_requires_grad_slow(t) : t->requires_grad; }
+    return t->base && fl_stale_view(t) && !(t->flags & (FL_T_NOGRAD_VIEW | FL_T_MULTI_VIEW)) ? fl_requires_grad_slow(t) : t->requires_grad; }
 int fl_layer_bits(PyTypeObject *type);
 PyObject *fl_size(int n, const int64_t *v);
 int fl_ints(PyObject *o, int64_t *out, const char *fname, const char *arg);   /* count, or -1 */

@@ -12,7 +12,7 @@ PyObject *fl_view_of(Fast *f, Tensor *t, int nd, const int64_t *sizes, const int
     v->attr_version = fl_version(v);
     if (f && f->kind == FL_K_DETACH) return (PyObject *)v;
     if (!(t->flags & FL_T_INFERENCE)) v->base = (Tensor *)Py_NewRef((PyObject *)(t->base ? t->base : t));
-    if (!fl_state.grad) v->flags |= FL_T_NOGRAD_VIEW;
+    if (!fl_state.grad) { v->flags |= FL_T_NOGRAD_VIEW; v->requires_grad = v->base && v->base->requires_grad; }   /* as in torch: a leaf */
     if (!needs) return (PyObject *)v;
     Py_ssize_t nr = rest ? PyTuple_GET_SIZE(rest) : 0;
     Node *n = fl_node((PyTypeObject *)f->node_type, f->op, 1);
@@ -80,7 +80,7 @@ static PyObject *with_rest(Fast *f, Tensor *t, int nd, const int64_t *sz, const 
     Py_XDECREF(rest);
     return r;
 }
-#define RECORDING(t) (fl_recording() && ((t)->requires_grad || (t)->base))
+#define RECORDING(t) (fl_recording() && fl_requires_grad(t))
 #define REST(...) (RECORDING(t) ? Py_BuildValue(__VA_ARGS__) : PyTuple_New(0))
 
 PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
@@ -144,12 +144,12 @@ PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) 
         st[d] = d < nd ? t->sizes[d] * t->strides[d] : 1; sz[d] = 1;
         return with_rest(f, t, nd + 1, sz, st, t->offset, REST("(L)", (long long)d));
     case FL_K_SQUEEZE:
-        if (n == 2) {
-            if (!one_int(a[1], &d) || !wrap(&d, nd) || RECORDING(t)) return NULL;
+        if (n == 2) {                                    /* recorded as squeeze.dim: f's part */
+            if (!one_int(a[1], &d) || !wrap(&d, nd) || !f->next || (RECORDING(t) && !f->next->node_type)) return NULL;
             if (nd && sz[d] == 1) { for (k = (int)d; k + 1 < nd; k++) { sz[k] = sz[k + 1]; st[k] = st[k + 1]; } nd--; }
-            return fl_view_of(f, t, nd, sz, st, t->offset, NULL);
+            return with_rest(f->next, t, nd, sz, st, t->offset, REST("(L)", (long long)d));
         }
-        if (n != 1 || RECORDING(t)) return NULL;
+        if (n != 1) return NULL;
         for (k = e = 0; k < nd; k++) if (sz[k] != 1) { sz[e] = sz[k]; st[e++] = st[k]; }
         return fl_view_of(f, t, (int)e, sz, st, t->offset, NULL);
     case FL_K_SELECT:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.core import layout
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.record import refused_view
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
 
@@ -26,27 +28,27 @@ class _CopySlices:
         if g is None:
             return (None,) * len(node.edges)
         inner, size, stride, offset, base = node.ctx
-        g = like_base(g, base)
-        offset += g.storage_offset()
-        part = aten.as_strided(g, size, stride, offset)
-        results = inner.op.backward(inner, (aten.clone(part),))
-        first = results[0]
-        first = aten.zeros_like(part) if first is None else first
-        rest = aten.as_strided_scatter(g, aten.expand(first, size), size, stride, offset)
-        inner.release()
-        return (rest if node.edges[0][0] is not None else None, *results[1:])
+        whole = aten.new_empty_strided(g, base.shape, base.stride())
+        aten.copy_(whole, g)
+        part = aten.as_strided(whole, size, stride, offset)
+        results = inner.op.backward(inner, (aten.clone(part, memory_format=layout.contiguous_format),))
+        if node.edges[0][0] is None:
+            return (None, *results[1:])
+        aten.copy_(part, aten.zeros_like(part) if results[0] is None else results[0])
+        return (whole, *results[1:])
+
+
+def _release(self: Any) -> None:
+    """The inner node's saved tensors go when this node's would."""
+    if self.ctx is not None:
+        self.ctx[0].release()
 
 
 COPY_SLICES = _CopySlices()
-CopySlices = type("CopySlices", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
-
-
-def like_base(g: Tensor, base: Tensor) -> Tensor:
-    """g with the strides of base, so that the view's geometry fits it."""
-    if g.stride() == base.stride():
-        return g
-    fresh = aten.empty_strided(base.shape, base.stride(), dtype=g.dtype, device=g.device)
-    return aten.copy(fresh, g)
+CopySlices = type(
+    "CopySlices", (_native.Node,),
+    {"__slots__": (), "__module__": "torch.autograd.graph", "release": _release},
+)  # fmt: skip
 
 
 def rebase_view(t: Tensor, node: Any) -> None:
@@ -66,6 +68,8 @@ def rebase_view(t: Tensor, node: Any) -> None:
 
 def refresh_view(t: Tensor) -> None:
     """The base changed after t was made: t's history is now a part of the base's."""
+    if t._nograd_view or t._multi_view:
+        raise refused_view(t, "its base or another view of its base has been")
     base = t._base
     op = packet("as_strided").ops[0]
     node = _native.node(op.node_type, op, [base])

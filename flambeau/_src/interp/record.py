@@ -186,8 +186,9 @@ def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: fro
 def refused_view(t: Tensor, what: str) -> RuntimeError:
     """The error for a view whose history cannot follow a change: one of several views made at
     once, or one made without recording. `what`: 'is being', or what happened to its base."""
-    t._attr_version = t._current_version()  # its own history, not one through the base
-    node = t.grad_fn
+    stale, t._attr_version = t._attr_version, t._current_version()
+    node = t.grad_fn  # its own, not one through the base
+    t._attr_version = stale
     if node is not None:
         name = type(node).__name__.partition("Backward")[0]
         text = f"Output {t.output_nr} of {name} is a view and {what} modified inplace."
@@ -236,7 +237,7 @@ def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tu
         target._set_history(node, 0, True)
         return result
     if base_op.decl.vjp is not None:
-        clone = needs[0] and 0 in saved_sets(base_op, needs, args, (target,))[0]
+        clone = 0 in saved_sets(base_op, needs, args, (target,))[0] and needs[0]
     # The node is made before the write, so that edges and saved values are those of the old self.
     node = make_node(base_op, args, tensors, needs, (), clone_self=clone)
     node.num_outputs = 1

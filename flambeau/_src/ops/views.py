@@ -11,7 +11,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import View, make_view, wrap_dim
-from flambeau._src.ops.op import Declaration, Op, TensorSpec
+from flambeau._src.ops.op import Declaration, Op, TensorSpec, packet
 
 LAST = 2**63 - 1  # the end of a slice that has none
 Geometry = tuple[Sequence[int], Sequence[int], int]
@@ -393,7 +393,17 @@ class Squeeze(FastView, ReshapedInPlace):
 
     schema = "squeeze(Tensor(a) self) -> Tensor(a)"
     inplace = "squeeze_(Tensor(a!) self) -> Tensor(a!)"
-    fast_kind = "squeeze"
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        """C serves squeeze(dim) too, and records it under its own overload."""
+        if op.variant != "functional":
+            return None
+        one, part = packet("squeeze").overload("dim"), _native.Fast("squeeze", 1)
+        part.set_node(one, one.node_type)  # type: ignore[union-attr]
+        fast = _native.Fast("squeeze", 1)
+        fast.set_parts(part)
+        return fast
 
     def view(t: Tensor) -> Geometry:
         return _squeezed(t, set(range(t.dim())))

@@ -86,6 +86,8 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
 
 def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Autograd's protocol: gradients of the outputs in, gradients along the edges out."""
+    if op.base.decl.vjp is None:
+        raise NotImplementedError(f"the derivative for '{op.base.name}' is not implemented.")
     args, outs = node.unpack(), node.unpack_outs() or ()
     if all(g is None for g in grads):
         return (None,) * len(node.edges)
