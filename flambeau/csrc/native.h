@@ -60,7 +60,8 @@ typedef struct Tensor {
     PyObject *dict, *weakrefs;
 } Tensor;
 enum { FL_T_INFERENCE = 1, FL_T_WRAPPED = 2 /* a Python number */, FL_T_CONJ = 4, FL_T_NEG = 8,
-       FL_T_NOGRAD_VIEW = 16, FL_T_MULTI_VIEW = 32, FL_T_CUSTOM_VIEW = 64 };
+       FL_T_NOGRAD_VIEW = 16, FL_T_MULTI_VIEW = 32, FL_T_CUSTOM_VIEW = 64, FL_T_INFERENCE_VIEW = 128,
+       FL_T_VIEW_KINDS = 240 /* views that autograd cannot follow through their base */ };
 
 typedef struct { PyObject *target; int nr; } Edge;
 typedef struct {
@@ -111,11 +112,10 @@ void fl_tensor_done(Tensor *t);                            /* numel, contiguous 
 Tensor *fl_empty(int ndim, const int64_t *sizes, const int64_t *strides, DType *d, Device *dev);
 Tensor *fl_alias(Tensor *t, int ndim, const int64_t *sizes, const int64_t *strides, int64_t offset);
 Tensor *fl_geometry(Tensor *t);
-int fl_requires_grad_slow(Tensor *t);
+int fl_refresh(Tensor *t);                                 /* history of a stale view anew; -1 on error */
 static inline int fl_stale_view(Tensor *t) {
     return t->base && t->base->requires_grad && t->attr_version != fl_version(t); }
-static inline int fl_requires_grad(Tensor *t) {
-    return t->base && fl_stale_view(t) && !(t->flags & (FL_T_NOGRAD_VIEW | FL_T_MULTI_VIEW)) ? fl_requires_grad_slow(t) : t->requires_grad; }
+static inline int fl_requires_grad(Tensor *t) { return t->requires_grad || (t->base && t->base->requires_grad); }
 int fl_layer_bits(PyTypeObject *type);
 PyObject *fl_size(int n, const int64_t *v);
 int fl_ints(PyObject *o, int64_t *out, const char *fname, const char *arg);   /* count, or -1 */

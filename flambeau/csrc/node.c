@@ -22,7 +22,8 @@ int fl_edge(Node *n, Py_ssize_t i, Tensor *t) {
     int r = fl_requires_grad(t);
     if (r < 0) return -1;
     if (!r) return 0;
-    if (fl_stale_view(t) && fl_requires_grad_slow(t) < 0) return -1;
+    if (fl_stale_view(t) && fl_refresh(t) < 0) return -1;
+    if (!t->grad_fn && !t->requires_grad) return 0;        /* a view made without recording: its base requires gradients, it gets none */
     n->edges[i].target = Py_NewRef(t->grad_fn ? t->grad_fn : (PyObject *)t);
     n->edges[i].nr = t->grad_fn ? t->output_nr : 0;
     return 1;
@@ -61,7 +62,7 @@ static PyObject *saved_unpack(Saved *s, PyObject *node) {
         return hook("unpacked", Py_BuildValue("(NOi)", r, h ? h : Py_None, s->is_output ? s->output_nr : s->history_nr));
     }
     if (fl_version(s->t) != s->version && !(s->t->flags & FL_T_INFERENCE))
-        return hook("version_error", Py_BuildValue("(OLO)", s->t, (long long)s->version, node));
+        return hook("version_error", Py_BuildValue("(OLOi)", s->t, (long long)s->version, s->is_output ? node : Py_None, s->output_nr));
     if (!s->is_output) return Py_NewRef((PyObject *)s->t);
     if (fl_state.active & ~fl_state.suspended & (FL_L_DISPATCH | FL_L_TRACE | FL_L_FAKE | FL_L_FUNCTIONALIZE))   /* modes see it unpacked */
         return hook("unpacked", Py_BuildValue("(OOi)", s->t, node, s->output_nr));

@@ -381,17 +381,20 @@ static int s_grad(Tensor *t, PyObject *v, void *c) {
     } else Py_CLEAR(t->grad);
     return 0;
 }
-int fl_requires_grad_slow(Tensor *t) {
+int fl_refresh(Tensor *t) {
     PyObject *r = call_hook("refresh_view", Py_BuildValue("(O)", t));
-    if (!r) return -1;
-    Py_DECREF(r);
-    return t->requires_grad;
+    Py_XDECREF(r);
+    return r ? 0 : -1;
 }
+static PyObject *g_history(Tensor *t, void *c) { return Py_NewRef(t->grad_fn ? t->grad_fn : Py_None); }
 static PyObject *g_grad_fn(Tensor *t, void *c) {
-    if (fl_stale_view(t) && fl_requires_grad_slow(t) < 0) return NULL;
+    if (fl_stale_view(t) && fl_refresh(t) < 0) return NULL;
     return Py_NewRef(t->grad_fn ? t->grad_fn : Py_None);
 }
-static PyObject *g_leaf(Tensor *t, void *c) { int r = fl_requires_grad(t); return r < 0 ? NULL : PyBool_FromLong(!r || !t->grad_fn); }
+static PyObject *g_leaf(Tensor *t, void *c) {
+    if (fl_stale_view(t) && fl_refresh(t) < 0) return NULL;
+    return PyBool_FromLong(!t->grad_fn);
+}
 static PyObject *g_version(Tensor *t, void *c) {
     if (t->flags & FL_T_INFERENCE) { PyErr_SetString(PyExc_RuntimeError, "Inference tensors do not track version counter."); return NULL; }
     return PyLong_FromLongLong(fl_version(t));
@@ -417,22 +420,24 @@ static int s_flag(Tensor *t, PyObject *v, void *f) {
     t->flags = b ? t->flags | (int)(intptr_t)f : t->flags & ~(int)(intptr_t)f;
     return 0;
 }
+static PyObject *g_view_kind(Tensor *t, void *c) { return PyBool_FromLong(t->flags & FL_T_VIEW_KINDS); }
 static PyObject *g_stale(Tensor *t, void *c) { return PyBool_FromLong(fl_stale_view(t)); }
 
 static PyGetSetDef getset[] = {
     {"shape", (getter)g_shape}, {"dtype", (getter)g_dtype}, {"device", (getter)g_device}, {"ndim", (getter)g_ndim},
     {"requires_grad", (getter)g_requires, (setter)s_requires}, {"grad", (getter)g_grad, (setter)s_grad}, {"_grad", (getter)g_plain_grad, (setter)s_grad},
-    {"grad_fn", (getter)g_grad_fn}, {"is_leaf", (getter)g_leaf}, {"_version", (getter)g_version},
+    {"grad_fn", (getter)g_grad_fn}, {"_history", (getter)g_history}, {"is_leaf", (getter)g_leaf}, {"_version", (getter)g_version},
     {"_base", (getter)g_base, (setter)s_base}, {"nbytes", (getter)g_nbytes}, {"itemsize", (getter)g_itemsize},
     {"_autograd", (getter)g_meta, (setter)s_meta}, {"_sym", (getter)g_sym, (setter)s_sym}, {"_bits", (getter)g_bits, (setter)s_bits},
     {"_is_wrapped_number", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_WRAPPED},
     {"_inference", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_INFERENCE},
     {"_nograd_view", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_NOGRAD_VIEW},
     {"_multi_view", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_MULTI_VIEW},
+    {"_inference_view", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_INFERENCE_VIEW},
     {"_custom_view", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_CUSTOM_VIEW},
     {"_conj_flag", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_CONJ},
     {"_neg_flag", (getter)g_flag, (setter)s_flag, NULL, (void *)FL_T_NEG},
-    {"_stale_view", (getter)g_stale}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
+    {"_stale_view", (getter)g_stale}, {"_view_kind", (getter)g_view_kind}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
 static PyMemberDef members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Tensor, dict), READONLY}, {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY},
     {"output_nr", T_INT, offsetof(Tensor, output_nr), READONLY}, {"_attr_version", T_LONGLONG, offsetof(Tensor, attr_version)}, {0}};
@@ -607,6 +612,14 @@ static PyObject *f_wrap(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     fl_tensor_done(t);
     return (PyObject *)t;
 }
+/* view_kind(source, view): mark what view autograd cannot follow, by the mode or by its source. */
+static PyObject *f_view_kind(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 2 || !Tensor_Check(a[0]) || !Tensor_Check(a[1])) { PyErr_SetString(PyExc_TypeError, "view_kind(source, view)"); return NULL; }
+    Tensor *v = (Tensor *)a[1];
+    v->flags |= fl_state.grad ? ((Tensor *)a[0])->flags & FL_T_VIEW_KINDS : fl_state.inference ? FL_T_INFERENCE_VIEW : FL_T_NOGRAD_VIEW;
+    v->attr_version = fl_version(v);
+    Py_RETURN_NONE;
+}
 static PyObject *f_geometry(PyObject *m, PyObject *t) {
     if (!Tensor_Check(t)) { PyErr_SetString(PyExc_TypeError, "geometry(tensor)"); return NULL; }
     return (PyObject *)fl_geometry((Tensor *)t);
@@ -657,7 +670,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
 }
 static PyMethodDef functions[] = {
     {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
-    {"geometry", f_geometry, METH_O}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
+    {"geometry", f_geometry, METH_O}, {"view_kind", (PyCFunction)f_view_kind, METH_FASTCALL}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
     {"zero", f_zero, METH_O}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 
 int fl_tensor_init(PyObject *m) {

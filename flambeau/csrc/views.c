@@ -12,7 +12,8 @@ PyObject *fl_view_of(Fast *f, Tensor *t, int nd, const int64_t *sizes, const int
     v->attr_version = fl_version(v);
     if (f && f->kind == FL_K_DETACH) return (PyObject *)v;
     if (!(t->flags & FL_T_INFERENCE)) v->base = (Tensor *)Py_NewRef((PyObject *)(t->base ? t->base : t));
-    if (!fl_state.grad) { v->flags |= FL_T_NOGRAD_VIEW; v->requires_grad = v->base && v->base->requires_grad; }   /* as in torch: a leaf */
+    if (!fl_state.grad) v->flags |= fl_state.inference ? FL_T_INFERENCE_VIEW : FL_T_NOGRAD_VIEW;
+    else v->flags |= t->flags & FL_T_VIEW_KINDS;
     if (!needs) return (PyObject *)v;
     Py_ssize_t nr = rest ? PyTuple_GET_SIZE(rest) : 0;
     Node *n = fl_node((PyTypeObject *)f->node_type, f->op, 1);

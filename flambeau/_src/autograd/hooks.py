@@ -363,7 +363,10 @@ def next_functions(self: Any) -> tuple[tuple[Any, int], ...]:
 def input_slots(node: Any) -> list[int | None] | None:
     """For each place in the operator's signature where a tensor may stand, the number of its edge,
     None where a number or nothing stood; None for nodes whose edges are all there is to show."""
-    op, args = node.op, node.args
+    inner = node
+    if type(node).__name__ == "CopySlices" and node.ctx is not None:
+        inner = node.ctx[0]
+    op, args = inner.op, inner.args
     if getattr(op, "schema", None) is None or args is None:
         return None
     slots: list[int | None] = []

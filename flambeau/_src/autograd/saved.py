@@ -9,7 +9,7 @@ from flambeau._src.autograd.hooks import accumulator
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.record import pack, seen_below
+from flambeau._src.interp.record import pack, short_name, seen_below
 from flambeau._src.ops.call import below
 from flambeau._src.ops.op import packet
 
@@ -80,22 +80,22 @@ def unpacked(value: Any, history: Any, nr: int) -> Any:
     return result
 
 
-def version_error(t: Tensor, expected: int, node: Any) -> None:
-    """A saved tensor was changed since (slot 'version_error').
+def version_error(t: Tensor, expected: int, node: Any, nr: int) -> None:
+    """A saved tensor was changed since (slot 'version_error'); node: what made it, of an output.
 
     Raises:
         RuntimeError: always.
     """
-    made = t.grad_fn
+    made, nr = (t.grad_fn, t.output_nr) if node is None else (node, nr)
     what = f"[{t.type()} {list(t.shape)}]"
     if made is not None:
-        what += f", which is output {t.output_nr} of {made.name()},"
+        what += f", which is output {nr} of {short_name(made)},"
     hint = (
         "Hint: the backtrace further above shows the operation that failed to compute its gradient. "
         "The variable in question was changed in there or anywhere later. Good luck!"
         if state.thread.anomaly[0]
         else "Hint: enable anomaly detection to find the operation that failed to compute its "
-        "gradient, with torch.autograd.set_detect_anomaly(True)."
+        "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False)."
     )
     raise RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "

@@ -68,7 +68,7 @@ def rebase_view(t: Tensor, node: Any) -> None:
 
 def refresh_view(t: Tensor) -> None:
     """The base changed after t was made: t's history is now a part of the base's."""
-    if t._nograd_view or t._multi_view:
+    if t._view_kind:
         raise refused_view(t, "its base or another view of its base has been")
     base = t._base
     op = packet("as_strided").ops[0]

@@ -110,7 +110,10 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
     if not values:
         return _native.geometry(t)
     if clone:
+        old = t
         t = below(state.RECORD, _named("clone"), (t, None)) if seen_below(t) else slot("clone_plain")(t)
+        if old.grad_fn is not None:  # the old values, with the old history
+            t._set_history(old.grad_fn, old.output_nr, True)
     saved = _native.saved(t)
     if state.thread.saved_hooks:
         pack(saved, t)
@@ -183,23 +186,39 @@ def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: fro
             f.set_save(sum(1 << i for i, n in enumerate(needs) if n), mask)
 
 
+def short_name(node: Any) -> str:
+    """'Exp' for ExpBackward0: how messages name what made a tensor."""
+    return type(node).__name__.partition("Backward")[0]
+
+
 def refused_view(t: Tensor, what: str) -> RuntimeError:
     """The error for a view whose history cannot follow a change: one of several views made at
     once, or one made without recording. `what`: 'is being', or what happened to its base."""
-    stale, t._attr_version = t._attr_version, t._current_version()
-    node = t.grad_fn  # its own, not one through the base
-    t._attr_version = stale
-    if node is not None:
-        name = type(node).__name__.partition("Backward")[0]
-        text = f"Output {t.output_nr} of {name} is a view and {what} modified inplace."
+    node = t._history
+    mode = "inference_mode" if t._inference_view else "no_grad"
+    if t._inference_view or t._nograd_view or node is None:
+        text = "A view was created in"
+        if node is not None:
+            text = f"Output {t.output_nr} of {short_name(node)} is a view of a view which was created in"
+        text += (
+            f" inference mode and {what} modified inplace in normal mode." if t._inference_view
+            else f" no_grad mode and {what} modified inplace with grad mode enabled."
+        )  # fmt: skip
     else:
-        text = f"A view was created in no_grad mode and {what} modified inplace with grad mode enabled."
-    if t._nograd_view:
+        text = f"Output {t.output_nr} of {short_name(node)} is a view and {what} modified inplace."
+    if t._custom_view and not t._multi_view:
+        return RuntimeError(
+            f"{text} This view was created inside a custom Function (or because an input was returned "
+            "as-is) and the autograd logic to handle view+inplace would override the custom backward "
+            "associated with the custom Function, leading to incorrect gradients. This behavior is "
+            "forbidden. You can fix this by cloning the output of the custom Function."
+        )
+    if t._nograd_view or t._inference_view:
         return RuntimeError(
             f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can "
-            "clarify your code by moving both the view and the inplace either both inside the "
-            "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
-            "want the inplace to be tracked)."
+            f"clarify your code by moving both the view and the inplace either both inside the {mode} "
+            "block (if you don't want the inplace to be tracked) or both outside (if you want the "
+            "inplace to be tracked)."
         )
     return RuntimeError(
         f"{text} This view is the output of a function that returns multiple views. Such functions do "
@@ -212,7 +231,7 @@ def check_inplace(t: Tensor) -> None:
     """Refuse in-place changes that autograd cannot follow."""
     base = t._base
     if base is not None:
-        if t._nograd_view or t._multi_view:
+        if t._view_kind:
             raise refused_view(t, "is being")
         if t.requires_grad and base.is_leaf:
             raise RuntimeError(
@@ -237,7 +256,7 @@ def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tu
         target._set_history(node, 0, True)
         return result
     if base_op.decl.vjp is not None:
-        clone = 0 in saved_sets(base_op, needs, args, (target,))[0] and needs[0]
+        clone = 0 in saved_sets(base_op, needs, args, (target,))[0]
     # The node is made before the write, so that edges and saved values are those of the old self.
     node = make_node(base_op, args, tensors, needs, (), clone_self=clone)
     node.num_outputs = 1
@@ -250,7 +269,7 @@ def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tu
 
 def rebase(target: Tensor, node: Any) -> None:
     """Give an in-place result its history: through the base when target is a view."""
-    if target._base is not None and not target._nograd_view:
+    if target._base is not None:
         slot("rebase_view")(target, node)
     else:
         target._set_history(node, 0, True)
@@ -271,6 +290,9 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return dispatch(_COPY(), (args[0], decl.decompose(*args), False))  # type: ignore[misc]
     n = len(decl.out_args)
     outs = args[-n:]
+    direct = getattr(decl, "decompose_out", None)
+    if direct is not None:
+        return direct(*outs, *args[:-n])
     results = decl.decompose(*args[:-n])  # type: ignore[misc]
     for o, r in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
         slot("write_out")(o, r)

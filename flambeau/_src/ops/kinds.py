@@ -494,10 +494,7 @@ def make_view(t: Tensor, size: Any, stride: Any, offset: int, dtype: Any = None)
     if not t._inference:
         v._base = t if t._base is None else t._base
     v._bits = t._bits & state.GEOMETRY
-    if not state.get_grad():
-        v._nograd_view = True
-        if v._base is not None and v._base.requires_grad:
-            v._set_history(None, 0, True)  # torch's: such a view is a leaf
+    _native.view_kind(t, v)
     return v
 
 
