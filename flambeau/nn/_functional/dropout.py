@@ -24,6 +24,8 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         )
     if p < 0.0 or p > 1.0:
         _check_p(p)
+    if not training and isinstance(input, Tensor):
+        return input  # as the operator does
     return torch.dropout_(input, p, training) if inplace else torch.dropout(input, p, training)
 
 
