@@ -16,6 +16,12 @@ FLAG(grad) FLAG(inference) FLAG(multithread)
         int old = fl_state.name; fl_state.name = (int)b; return PyLong_FromLong(old); }
 MASK(active) MASK(suspended)
 
+/* Objects that are no tensors but override functions (fx.Proxy) ask for the function layer too. */
+static int foreign_bits(PyTypeObject *type) {
+    if (type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyUnicode_Type || type == Py_TYPE(Py_None)
+        || type == &DTypeType || type == &DeviceType || type == &PyComplex_Type || type == &PySlice_Type || type == &PyType_Type) return 0;
+    return fl_layer_bits(type) & FL_L_FUNCTION;
+}
 static int bits_of(PyObject *o) {
     if (Tensor_Check(o)) {
         Tensor *t = (Tensor *)o;
@@ -36,7 +42,7 @@ static int bits_of(PyObject *o) {
         while (PyDict_Next(o, &i, &k, &v)) b |= bits_of(v);
         return b;
     }
-    return 0;
+    return foreign_bits(Py_TYPE(o));
 }
 /* call_bits(args, kwargs, extra): the layers this call meets, suspended ones left out. */
 static PyObject *call_bits(PyObject *m, PyObject *const *a, Py_ssize_t n) {
