@@ -217,12 +217,22 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
     reasons: list[str] = []
     if len(ops) == 1:
         bind(ops[0], args, rename(kwargs, ops[0]), reasons)
+        _check_tensor_lists(ops[0], args)
         raise TypeError(f"{p.name}(): {reasons[0]}" if not reasons[0].startswith(("takes", "missing", "got")) else f"{p.name}() {reasons[0]}")
     lines = "".join(f"\n * {signature(op)}" for op in ops)
     got = ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
     raise TypeError(
         f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one of:{lines}\n"
     )
+
+
+def _check_tensor_lists(op: Op, args: tuple[Any, ...]) -> None:
+    """Name the element of a list of tensors that is none."""
+    for i, (a, v) in enumerate(zip(op.schema.positional, args, strict=False)):
+        if a.type == "Tensor" and a.is_list and not a.elem_optional and isinstance(v, (tuple, list)):
+            for k, x in enumerate(v):
+                if not isinstance(x, Tensor):
+                    raise TypeError(f"expected Tensor as element {k} in argument {i}, but got {type(x).__name__}")
 
 
 def signature(op: Op) -> str:

@@ -9,7 +9,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.copying import fill_with
-from flambeau._src.ops.gather import INDEX_TYPES, dense_copy, strided
+from flambeau._src.ops.gather import INDEX_TYPES, Read, dense_copy, strided
 from flambeau._src.ops.kinds import Composite, Opaque
 from flambeau._src.ops.op import Declaration, TensorSpec
 
@@ -39,7 +39,7 @@ def no_sparse() -> RuntimeError:
     )
 
 
-class Embedding(Opaque):
+class Embedding(Read):
     """The rows of weight that indices name; padding_idx matters to the gradient alone."""
 
     schema = (

@@ -10,7 +10,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into
+from flambeau._src.ops.call import aten, check_no_self_overlap, copy_into, resize_output
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.kinds import Composite, Opaque, cast, scalar_tensor, wrap_dim
 from flambeau._src.ops.op import Op, TensorSpec
@@ -68,6 +68,44 @@ def owned(source: Tensor, target: Tensor) -> Tensor:
     return fresh
 
 
+def check_apart(out: Tensor, inputs: Sequence[Any]) -> None:
+    """Refuse an output that shares bytes with an input (where both fill blocks of memory)."""
+    storage, size = out.untyped_storage(), out.element_size()
+    for t in inputs:
+        if isinstance(t, (list, tuple)):
+            check_apart(out, t)
+            continue
+        if not isinstance(t, Tensor) or t.untyped_storage() is not storage:
+            continue
+        if not t.numel() or not out.numel() or not (layout.is_dense(t) and layout.is_dense(out)):
+            continue
+        begin, other = out.storage_offset() * size, t.storage_offset() * t.element_size()
+        if t is out or (begin < other + t.nbytes and other < begin + out.nbytes):
+            raise RuntimeError(
+                "unsupported operation: some elements of the input tensor and the written-to tensor "
+                "refer to a single memory location. Please clone() the tensor before performing the "
+                "operation."
+            )
+
+
+class Read(Opaque):
+    """Elements picked from tensors; out= may not share their bytes."""
+
+    out: bool | str = "out"
+
+    @classmethod
+    def compute_out(cls, op: Op, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        (target,) = outs
+        spec = cls.infer(op, args)
+        if spec.dtype is not target.dtype or spec.device != target.device:
+            return False
+        resize_output(target, spec.shape, spec.stride)
+        check_no_self_overlap(target)
+        check_apart(target, args)
+        cls.compute(op, target, args)
+        return True
+
+
 class Written(Opaque):
     """self with some places overwritten: `check(self, …)` and `write(out, …)`, where out holds
     self's values. The in-place form writes into self."""
@@ -92,6 +130,7 @@ class Written(Opaque):
     @classmethod
     def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
         cls.check(*args)  # type: ignore[attr-defined]
+        check_apart(target, args[1:])
         rest = [owned(a, target) if isinstance(a, Tensor) else a for a in args[1:]]
         if not target.untyped_storage().is_fake:
             cls.write(target, *rest)  # type: ignore[attr-defined]
@@ -108,7 +147,7 @@ def check_index_shape(t: Tensor, dim: int, index: Tensor, name: str) -> int:
     return d
 
 
-class Gather(Opaque):
+class Gather(Read):
     """out[p] = self[p with p[dim] = index[p]]."""
 
     schema = "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"
@@ -409,7 +448,7 @@ def _product_gradients(
 # ---- whole slices along one dimension ----
 
 
-class IndexSelect(Opaque):
+class IndexSelect(Read):
     """The slices of a dimension that index names."""
 
     schema = "index_select(Tensor self, int dim, Tensor index) -> Tensor"
@@ -664,7 +703,7 @@ def flat_walk(op: str, a: Tensor, t: Tensor, index: Tensor) -> None:
     _native.indexed(op, a, expanded(t, a.shape), index, 1, t.numel())
 
 
-class Take(Opaque):
+class Take(Read):
     """Elements by their place in the flattened tensor, in index's shape."""
 
     schema = "take(Tensor self, Tensor index) -> Tensor"
@@ -753,13 +792,20 @@ class TakeAlongDim(Composite):
     out = "out"
 
     def decompose(self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
+        return aten.gather(*TakeAlongDim.operands(self, indices, dim))
+
+    def decompose_out(out: Tensor, self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
+        return aten.gather(*TakeAlongDim.operands(self, indices, dim), out=out)
+
+    def operands(self: Tensor, indices: Tensor, dim: int | None) -> tuple[Tensor, int, Tensor]:
+        """What gather is called with."""
         if indices.dtype is not dt.int64:
             raise RuntimeError(
                 "torch.take_along_dim(): dtype of indices should be Long but got "
                 f"{dt.scalar_name(indices.dtype)}"
             )
         if dim is None:
-            return aten.gather(aten.view(self, (-1,)), 0, aten.view(indices, (-1,)))
+            return aten.view(self, (-1,)), 0, aten.view(indices, (-1,))
         if self.dim() != indices.dim():
             raise RuntimeError(
                 "torch.take_along_dim(): input and indices should have the same number of "
@@ -772,4 +818,4 @@ class TakeAlongDim(Composite):
             own[d], theirs[d] = indices.shape[d], self.shape[d]
         indices = aten.expand(indices, broadcast_shape([indices.shape, own]))
         wide = aten.expand(self, broadcast_shape([self.shape, theirs]))
-        return aten.gather(wide, d, aten.remainder(indices, self.shape[d] if self.dim() else 1))
+        return wide, d, aten.remainder(indices, self.shape[d] if self.dim() else 1)

@@ -11,8 +11,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into, overridable
+from flambeau._src.ops.call import aten, check_no_self_overlap, copy_into, overridable, resize_output
 from flambeau._src.ops.copying import fill_with
+from flambeau._src.ops.gather import check_apart
 from flambeau._src.ops.kinds import Composite, Opaque, device_of, wrap_dim
 from flambeau._src.ops.op import TensorSpec
 from flambeau._src.ops.promote import result_type
@@ -88,12 +89,32 @@ def cat_into(out: Tensor, tensors: Sequence[Tensor], d: int) -> None:
         offset += t.shape[d] * stride[d]
 
 
-class Cat(Opaque):
+class Joined(Opaque):
+    """What cat and stack share: out= takes every dtype to which the result may be cast."""
+
+    out = "out"
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        (target,) = outs
+        spec = cls.infer(op, args)
+        if not dt.can_cast(spec.dtype, target.dtype):
+            raise TypeError(
+                "torch.cat(): input types can't be cast to the desired output type "
+                f"{dt.scalar_name(target.dtype)}"
+            )
+        resize_output(target, spec.shape, spec.stride)
+        check_no_self_overlap(target)
+        check_apart(target, args)
+        cls.compute(op, target, args)
+        return True
+
+
+class Cat(Joined):
     """The tensors one after the other along dim."""
 
     schema = "cat(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
-    out = "out"
     geometry_only = True
 
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
@@ -145,12 +166,11 @@ def _unsqueezed(t: Tensor, d: int) -> Tensor:
     return v
 
 
-class Stack(Opaque):
+class Stack(Joined):
     """The tensors, all of one shape, along a new dimension."""
 
     schema = "stack(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
-    out = "out"
     geometry_only = True
 
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:

@@ -15,13 +15,13 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
-from flambeau._src.ops.strided import as_copy
+from flambeau._src.ops.strided import AsStrided, as_copy
 from flambeau._src.ops import views as v
 
 for _view in (
     v.ViewDtype, v.ViewSize, v.Expand, v.Permute, v.Transpose, v.T, v.Select, v.Slice, v.Unsqueeze,
     v.Squeeze, v.SqueezeDim, v.SqueezeDims, v.Diagonal, v.Unfold, v.Alias, v.ReshapeAlias,
-    v.ViewAsReal, v.ViewAsComplex,
+    v.ViewAsReal, v.ViewAsComplex, AsStrided,
 ):  # fmt: skip
     as_copy(_view)
 

@@ -9,7 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, copy_into
-from flambeau._src.ops.copying import fill_with
+from flambeau._src.ops.copying import check_expands, fill_with
 from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
 from flambeau._src.ops.op import NODE_NUMBERS, Declaration, TensorSpec
 from flambeau._src.ops.views import Diagonal, Geometry, ReshapedInPlace, Select, Slice, Unfold
@@ -252,7 +252,9 @@ class ViewGradient(Opaque):
     def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
         g, _, *where = args
         fill_with(out, 0)
-        copy_into(_native.alias(Tensor, out, *cls.of.view(out, *where)), g)
+        part = _native.alias(Tensor, out, *cls.of.view(out, *where))
+        check_expands(g, part.shape)
+        copy_into(part, g)
 
 
 class SelectBackward(ViewGradient):
@@ -367,3 +369,42 @@ def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy
     }  # fmt: skip
     return type(of.__name__ + "Copy", (ViewCopy,), body)
 
+
+
+class NarrowCopy(Declaration):
+    """A copy of `length` indices of a dimension from start on."""
+
+    schema = "narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor"
+    kind = "copy"
+    geometry_only = True
+    out = "out"
+
+    def bounds(t: Tensor, dim: int, start: int, length: int) -> Geometry:
+        if not t.dim():
+            raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
+        if dim >= t.dim():
+            raise RuntimeError(
+                "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  "
+                "(Could this error message be improved?  If so, please report an enhancement request "
+                "to PyTorch.)"
+            )
+        n = t.shape[wrap_dim(dim, t.dim())]
+        if not -n <= start <= n:
+            raise IndexError(
+                f"start out of range (expected to be in range of [-{n}, {n}], but got {start})"
+            )
+        start += n if start < 0 else 0
+        if length < 0 or start + length > n:
+            raise RuntimeError(
+                f"start ({start}) + length ({length}) exceeds dimension size ({n})."
+            )
+        return Slice.view(t, dim, start, start + length, 1)
+
+    def meta(t: Tensor, dim: int, start: int, length: int) -> TensorSpec:
+        return TensorSpec(NarrowCopy.bounds(t, dim, start, length)[0], t.dtype, t.device)
+
+    def kernel(out: Tensor, t: Tensor, dim: int, start: int, length: int) -> None:
+        copy_into(out, _native.alias(Tensor, t, *NarrowCopy.bounds(t, dim, start, length)))
+
+    def vjp(b: Any, g: Tensor, t: Tensor, dim: int, start: int, length: int) -> Tensor:
+        return aten.slice_backward(g, t.shape, dim, start, start + length, 1)
