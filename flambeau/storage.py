@@ -207,9 +207,12 @@ def _byteswap(self: Any, dtype: Any) -> None:
         view[byte::size] = swapped[size - 1 - byte :: size]
 
 
-def share_memory(self: Any) -> Any:
-    """Move the bytes into memory that other processes can map; live tensors go with them."""
-    if self.device.type != "cpu" or self.is_shared():
+def share_memory(self: Any, again: bool = False) -> Any:
+    """Move the bytes into memory that other processes can map; live tensors go with them.
+
+    `again`: also where they are in shared memory already, but in some that cannot be sent on.
+    """
+    if self.device.type != "cpu" or (self.is_shared() and not again):
         return self
     shared = SharedMemory.create(self.nbytes())
     if self.nbytes():
@@ -231,10 +234,11 @@ def _new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
     """A fresh storage of `size` bytes in shared memory."""
     if torch.device(device).type != "cpu":
         return UntypedStorage(size, device=torch.device(device))
-    return _of_shared(SharedMemory.create(size))
+    return of_shared(SharedMemory.create(size))
 
 
-def _of_shared(shared: SharedMemory) -> Any:
+def of_shared(shared: SharedMemory) -> Any:
+    """A storage over shared memory."""
     storage = UntypedStorage(0)
     _adopt(storage, shared)
     return storage
@@ -302,7 +306,7 @@ def _attach() -> None:
         "untyped": lambda self: self,
         "resizable": lambda self: not self._fixed,
         "byteswap": _byteswap,
-        "share_memory_": share_memory,
+        "share_memory_": lambda self: share_memory(self),
         "is_shared": is_shared,
         "is_pinned": lambda self, device=None: False,
         "pin_memory": _pin_memory,
