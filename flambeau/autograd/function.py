@@ -92,9 +92,13 @@ class BackwardCFunction(Node, FunctionCtx, _HookMixin):
     saved_for_forward: Any = None
     is_variable_input: tuple[bool, ...] = ()
     input_geometry: tuple[Any, ...] = ()
+    output_geometry: tuple[Any, ...] = ()
     _forward_cls: Any = None
     _default_backward: Any = None
     _default_vjp: Any = None
+
+    def __repr__(self) -> str:
+        return object.__repr__(self)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:

@@ -92,7 +92,7 @@ def _check_roots(roots: Sequence[Any]) -> None:
 def _first_grads(roots: list[Any], given: Any, what: str) -> list[Any]:
     if given is None:
         return [None] * len(roots)
-    grads = [given] if isinstance(given, Tensor) else list(given)
+    grads = [given] if isinstance(given, Tensor) else list(given)[: len(roots)]
     if len(grads) != len(roots):
         raise RuntimeError(f"got {len(roots)} {what} and {len(grads)} gradients")
     return grads
@@ -136,10 +136,7 @@ def backward(
     if wanted is not None:
         for t in wanted:
             if isinstance(t, Tensor):
-                if not t.requires_grad:
-                    raise RuntimeError("One of the differentiated Tensors does not require grad")
-                if t.grad_fn is not None:
-                    t.retain_grad()
+                t.retain_grad()
         edges = [edge_of(t) for t in wanted]
     engine.run(
         [edge_of(t) for t in roots], grads,
@@ -190,9 +187,10 @@ def grad(
             accumulate=False,
         )  # fmt: skip
         if not allow_unused and any(g is None for g in found):
+            at = next(i for i, g in enumerate(found) if g is None)
             raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set "
-                "allow_unused=True if this is the desired behavior."
+                f"The differentiated Tensor at index {at} appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
             )
         return tuple(found)
 

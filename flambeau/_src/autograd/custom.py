@@ -27,7 +27,7 @@ class _Custom:
         if node.materialize_grads:
             grads = tuple(
                 _zeros(o) if g is None and o is not None else g
-                for g, o in zip(grads, node.outs, strict=True)
+                for g, o in zip(grads, node.output_geometry, strict=True)
             )
         results = call_user(user_backward(node), node, *grads)
         return along_edges(node, results)
@@ -183,6 +183,7 @@ def finish(
         dirty.pop(id(out), None)
         out = _output(ctx, out, i, is_input, is_dirty, differentiable, len(outputs))
         if not (is_input and is_dirty) and out._base is not None:
+            out._nograd_view = out._multi_view = False
             out._custom_view = True
         carrying += differentiable
         made.append(out)
@@ -194,17 +195,13 @@ def finish(
     if carrying > 1:
         for out in made:
             if isinstance(out, Tensor) and out._base is not None:
-                out._multi_view = True
+                out._custom_view, out._multi_view = False, True
     if recording:
         ctx.input_geometry = tuple([_native.geometry(t) for t in tensors])
-        ctx.outs = tuple([_native.geometry(o) if isinstance(o, Tensor) else None for o in made])
+        ctx.output_geometry = tuple([_native.geometry(o) if isinstance(o, Tensor) else None for o in made])
         _save(ctx, saved)
         if state.thread.anomaly[0]:
             remember_traceback(ctx)
-    else:
-        ctx.__dict__.pop("saved_for_forward", None)
-        for t in saved:
-            _check_savable(t, saved)
     return tuple(made)
 
 
