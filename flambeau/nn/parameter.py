@@ -7,6 +7,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau._src import _native
 from flambeau.overrides import _disabled_torch_function_impl
 
 __all__ = [
@@ -103,6 +104,7 @@ class UninitializedTensorMixin:
             dtype = self.data.dtype
         self.data = torch.empty(shape, device=device, dtype=dtype)
         self.__class__ = self.cls_to_become
+        self._bits = _native.layer_bits(type(self))  # which layers the class asks for
 
     @property
     def shape(self) -> Any:

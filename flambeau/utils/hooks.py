@@ -69,8 +69,7 @@ class BackwardHook:
         tensors = [args[i] for i in places]
         if not (any(t.requires_grad for t in tensors) and torch.is_grad_enabled()):
             return args, None
-        # lazy: a custom Function needs the autograd package, which nn does not load otherwise
-        from flambeau.nn.modules._functions import BackwardHookFunction
+        from flambeau.nn.modules._functions import BackwardHookFunction  # lazy: loads nn, autograd
 
         new_tensors = BackwardHookFunction.apply(*tensors)
         nodes = [t.grad_fn for t in new_tensors if t.grad_fn is not None]

@@ -255,10 +255,7 @@ def _join(text: str, parts: list[str], indent: int) -> str:
 
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
     with state.Suspended((1 << 13) - 1):
-        text = describe(self, tensor_contents)
-    if type(self).__name__ == "Parameter":
-        return f"Parameter containing:\n{text}"
-    return text
+        return describe(self, tensor_contents)
 
 
 METHODS: dict[str, Any] = {"__repr__": __repr__}

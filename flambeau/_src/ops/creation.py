@@ -716,7 +716,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 def data_get(self: Tensor) -> Tensor:
     """The same bytes outside the graph, with a version of its own."""
-    t = self.detach()
+    with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
+        t = self.detach()
     t._fresh_version()
     return t
 
