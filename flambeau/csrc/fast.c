@@ -15,7 +15,7 @@ static int self_overlaps(Tensor *t) {
 }
 static int params(Fast *f, int code, PyObject *const *a, Py_ssize_t n, PyObject *kw, int64_t *slots, PyObject **values) {
     int floating = fl_dtypes[code]->flags & FL_FLOATING;
-    for (int i = 0; i < f->nparams; i++) values[i] = f->defaults[i];
+    for (int i = 0; i < f->nparams; i++) values[i] = f->ntensors + i < n ? a[f->ntensors + i] : f->defaults[i];
     if (kw) for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kw); k++) {
         int i = 0;
         for (; i < f->nparams; i++) if (PyTuple_GET_ITEM(kw, k) == f->names[i]) break;
@@ -83,7 +83,7 @@ static int grad_needs(int nt, PyObject **args) {
 
 static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     int nt = f->ntensors, inplace = f->kind == FL_K_MAP_INPLACE;
-    if (n != nt) return NULL;
+    if (n < nt || n > nt + f->nparams) return NULL;
     PyObject *args[4], *values[FL_MAXPARAMS]; Tensor *ts[4]; int ntens = 0, code = -1;
     Tensor *first = NULL;
     for (int i = 0; i < nt; i++) {
@@ -263,8 +263,52 @@ static PyObject *linear_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     Py_DECREF(out); Py_DECREF(wt);
     return r;
 }
+/* A reduction over one dimension, or over neighbouring ones: dims, keepdim. */
+static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    if (n < 2 || n > 3 || kw || !IS_TENSOR(a[0]) || (n == 3 && !PyBool_Check(a[2]))) return NULL;
+    Tensor *x = (Tensor *)a[0];
+    int code = x->dtype->code, keep = n == 3 && a[2] == Py_True, nd = x->ndim, k;
+    int64_t d[FL_MAXDIM];
+    if (!PLAIN(x) || !x->contiguous || !x->numel || !nd || !f->loops[code] || x->numel >= (1 << 20)) return NULL;
+    if (!PyLong_CheckExact(a[1]) && !PyTuple_CheckExact(a[1]) && !PyList_CheckExact(a[1])) return NULL;
+    if ((k = fl_ints(a[1], d, "", "")) < 0) { PyErr_Clear(); return NULL; }
+    if (!k) return NULL;
+    for (int i = 0; i < k; i++) {
+        if (d[i] < 0) d[i] += nd;
+        if (d[i] < 0 || d[i] >= nd || (i && d[i] != d[i - 1] + 1)) return NULL;
+    }
+    PyObject *args[1] = {a[0]};
+    int needs = grad_needs(1, args), mask = 0, first = (int)d[0], last = (int)d[k - 1];
+    if (needs < 0 || (needs && (!f->node_type || (mask = f->save[needs]) < 0))) return NULL;
+    int64_t sizes[FL_MAXDIM], outer = 1, row = 1, inner = 1; int m = 0, item = x->dtype->itemsize;
+    for (int i = 0; i < nd; i++) {
+        int64_t s = x->sizes[i];
+        if (i < first) outer *= s; else if (i <= last) row *= s; else inner *= s;
+        if (i < first || i > last) sizes[m++] = s; else if (keep) sizes[m++] = 1;
+    }
+    Tensor *out = fl_empty(m, sizes, NULL, x->dtype, x->storage->device);
+    if (!out) return NULL;
+    int64_t none[FL_MAXPARAMS] = {0};
+    if (inner == 1) {
+        char *ptr[2] = {fl_data(out), fl_data(x)}; int64_t st[4] = {0, item, item, row * item};
+        ((fl_loop)f->loops[code])(ptr, st, row, outer, none);
+    } else for (int64_t o = 0; o < outer; o++) {
+        char *ptr[2] = {fl_data(out) + o * inner * item, fl_data(x) + o * row * inner * item}; int64_t st[4] = {0, inner * item, item, item};
+        ((fl_loop)f->loops[code])(ptr, st, row, inner, none);
+    }
+    if (needs) {
+        PyObject *dims = PyTuple_New(k), *tail = NULL;
+        for (int i = 0; dims && i < k; i++) PyTuple_SET_ITEM(dims, i, PyLong_FromLongLong(d[i]));
+        if (dims) tail = PyTuple_Pack(3, dims, keep ? Py_True : Py_False, Py_None);
+        int r = tail ? record(f, f->op, (PyTypeObject *)f->node_type, mask, 1, args, out, NULL, 0, tail) : -1;
+        Py_XDECREF(dims); Py_XDECREF(tail);
+        if (r < 0) { Py_DECREF(out); return NULL; }
+    }
+    return (PyObject *)out;
+}
 /* A reduction of everything to one number, no arguments. */
 static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    if (n > 1 && f->next) return sumdim_call(f->next, a, n, kw);
     if (n != 1 || kw || !IS_TENSOR(a[0])) return NULL;
     Tensor *x = (Tensor *)a[0];
     int code = x->dtype->code;
@@ -338,7 +382,7 @@ FUNCTION_TYPE(MethodType, "flambeau._native.Method", method_repr, method_get, Py
 
 /* ---- Fast ---- */
 static const struct { const char *name; int kind; fast_call call; } kinds[] = {
-    {"map", FL_K_MAP, map_call}, {"map_inplace", FL_K_MAP_INPLACE, map_call}, {"mm", FL_K_MM, mm_call}, {"addmm", FL_K_ADDMM, addmm_call}, {"sum", FL_K_SUM, sum_call},
+    {"map", FL_K_MAP, map_call}, {"map_inplace", FL_K_MAP_INPLACE, map_call}, {"mm", FL_K_MM, mm_call}, {"addmm", FL_K_ADDMM, addmm_call}, {"sum", FL_K_SUM, sum_call}, {"sum_dim", FL_K_SUM, sumdim_call},
     {"linear", FL_K_LINEAR, linear_call}, {"view", FL_K_VIEW, fl_view_call}, {"reshape", FL_K_RESHAPE, fl_view_call}, {"t", FL_K_T, fl_view_call},
     {"transpose", FL_K_TRANSPOSE, fl_view_call}, {"permute", FL_K_PERMUTE, fl_view_call}, {"unsqueeze", FL_K_UNSQUEEZE, fl_view_call},
     {"squeeze", FL_K_SQUEEZE, fl_view_call}, {"select", FL_K_SELECT, fl_view_call}, {"slice", FL_K_SLICE, fl_view_call}, {"expand", FL_K_EXPAND, fl_view_call},

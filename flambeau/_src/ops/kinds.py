@@ -251,10 +251,16 @@ class Pointwise(Declaration):
     @classmethod
     def fix_gradients(cls, op: Op, grads: Any, args: tuple[Any, ...]) -> Any:
         """Sum over broadcast dimensions, and back to each argument's dtype."""
-        tensors = [a for a in args if isinstance(a, Tensor)]
-        return tuple(
-            None if g is None else unbroadcast(g, t) for g, t in zip(grads, tensors, strict=True)
-        )
+        i = 0
+        changed: list[Any] | None = None
+        for a in args:
+            if isinstance(a, Tensor):
+                g = grads[i]
+                if g is not None and (g.dtype is not a.dtype or g.shape != a.shape):
+                    changed = list(grads) if changed is None else changed
+                    changed[i] = unbroadcast(g, a)
+                i += 1
+        return grads if changed is None else tuple(changed)
 
 
 _ADDRESSES: dict[Any, int | None] = {}

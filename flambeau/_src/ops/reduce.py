@@ -42,7 +42,10 @@ class Sum(Reduction):
     def fast(cls, op: Op) -> Any:
         f = _native.Fast("sum", 1, (), False, False, (None,))
         op.base.__dict__.setdefault("fasts", []).append((f, False))
-        return f if op.variant == "functional" else None
+        if op.variant != "functional":
+            return None
+        f.set_parts(SumDim.op.fast)
+        return f
 
     def vjp(b: Any, g: Any, x: Any, dtype: Any) -> Any:
         return g.expand(x.shape) if g.dtype is x.dtype else g.to(x.dtype).expand(x.shape)
@@ -64,6 +67,14 @@ class SumDim(Reduction):
 
     def expr(k: Any, x: Any) -> Any:
         return k.sum(x)
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        if op.variant != "functional":
+            return None
+        f = _native.Fast("sum_dim", 1)
+        op.__dict__.setdefault("fasts", []).append((f, False))
+        return f
 
     def vjp(b: Any, g: Any, x: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
         g = g if g.dtype is x.dtype else g.to(x.dtype)

@@ -32,6 +32,7 @@ from flambeau._src.ops import (  # noqa: F401
     random,
     reduce,
     shapes,
+    shift,
     strided,
     views,
 )

@@ -37,6 +37,25 @@ class Backward:
         return self.outs[0]
 
 
+class LazyBackward:
+    """`Backward` for a node: outputs are unpacked when they are asked for."""
+
+    __slots__ = ("needs", "node", "op")
+
+    def __init__(self, op: Op, needs: tuple[bool, ...], node: Any) -> None:
+        self.op = op
+        self.needs = needs
+        self.node = node
+
+    @property
+    def outs(self) -> Any:
+        return self.node.unpack_outs() or ()
+
+    @property
+    def out(self) -> Any:
+        return self.node.unpack_outs()[0]
+
+
 def flat_tensors(op: Op, args: tuple[Any, ...]) -> list[Any]:
     """The tensor arguments in order, lists flattened; numbers in tensor positions left out."""
     found: list[Any] = []
@@ -60,8 +79,14 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
         raise NotImplementedError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
     r = decl.vjp(Backward(op, needs, outs), g, *args)
+    return finish_vjp(op, needs, r if isinstance(r, tuple) else (r,), args)
+
+
+def finish_vjp(op: Op, needs: tuple[bool, ...], r: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a vjp returned, aligned with the tensor arguments."""
+    decl = op.decl
     flat: list[Any] = []
-    for x in r if isinstance(r, tuple) else (r,):
+    for x in r:
         if isinstance(x, list):
             flat.extend(x)
         else:
@@ -86,16 +111,34 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
 
 def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     """Autograd's protocol: gradients of the outputs in, gradients along the edges out."""
-    if op.base.decl.vjp is None:
-        raise NotImplementedError(f"the derivative for '{op.base.name}' is not implemented.")
-    args, outs = node.unpack(), node.unpack_outs() or ()
+    base = op.base
+    decl = base.decl
+    vjp = decl.vjp
+    if vjp is None and decl.decompose is None:
+        raise NotImplementedError(f"the derivative for '{base.name}' is not implemented.")
+    needs = node.needs_input
+    if len(grads) == 1:
+        g = grads[0]
+        if g is None:
+            return (None,) * len(needs)
+        args = node.unpack()
+        if vjp is not None:  # the common case: one output, tensors only where the schema has tensors
+            r = vjp(LazyBackward(base, needs, node), g, *args)
+            if type(r) is not tuple:
+                r = (r,)
+            if len(r) == len(needs) and list not in map(type, r):
+                if False in needs:
+                    r = tuple(x if n else None for x, n in zip(r, needs, strict=True))
+                return decl.fix_gradients(base, r, args)
+            return finish_vjp(base, needs, r, args)
+        return call_vjp(base, needs, grads, args, node.unpack_outs() or ())
     if all(g is None for g in grads):
-        return (None,) * len(node.edges)
-    if len(grads) == 1 or op.decl.__dict__.get("undefined_grads"):
-        full = grads
-    else:
+        return (None,) * len(needs)
+    args, outs = node.unpack(), node.unpack_outs() or ()
+    full = grads
+    if not decl.__dict__.get("undefined_grads"):
         full = tuple(materialize(g, o) for g, o in zip(grads, outs, strict=True))
-    return call_vjp(op.base, node.needs_input, full, args, outs)
+    return call_vjp(base, needs, full, args, outs)
 
 
 def materialize(g: Any, out: Any) -> Any:
