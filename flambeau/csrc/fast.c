@@ -160,6 +160,28 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     return (PyObject *)out;
 }
 
+/* A small tensor's elements in order, for calls that want them dense (t itself when they are). New reference. */
+static Tensor *dense(Tensor *t) {
+    if (t->contiguous) return (Tensor *)Py_NewRef((PyObject *)t);
+    if (t->numel > 65536) return NULL;
+    Tensor *o = fl_empty(t->ndim, t->sizes, NULL, t->dtype, t->storage->device);
+    if (!o) return NULL;
+    int64_t idx[FL_MAXDIM] = {0}; int item = t->dtype->itemsize, nd = t->ndim, last = nd - 1;
+    char *p = fl_data(o), *q = fl_data(t);
+    for (int64_t done = 0; done < t->numel; ) {
+        int64_t n = t->sizes[last], st = t->strides[last] * item;
+        if (item == 4) for (int64_t i = 0; i < n; i++) memcpy(p + i * 4, q + i * st, 4);
+        else if (item == 8) for (int64_t i = 0; i < n; i++) memcpy(p + i * 8, q + i * st, 8);
+        else for (int64_t i = 0; i < n; i++) memcpy(p + i * item, q + i * st, item);
+        p += n * item; done += n;
+        for (int d = last - 1; d >= 0; d--) {
+            q += t->strides[d] * item;
+            if (++idx[d] < t->sizes[d]) break;
+            q -= t->sizes[d] * t->strides[d] * item; idx[d] = 0;
+        }
+    }
+    return o;
+}
 /* ---- matrices ---- */
 /* A strided matrix as BLAS sees it: 0 plain, 1 transposed, -1 neither. */
 static int layout(int64_t rows, int64_t cols, int64_t s0, int64_t s1, int64_t *ld) {
@@ -195,6 +217,16 @@ static int gemm_tensors(Tensor *c, Tensor *a, Tensor *b, double alpha, double be
     if (save) PyEval_RestoreThread(save);
     return r;
 }
+/* gemm_tensors, with small operands that BLAS cannot read made dense. */
+static int gemm_any(Tensor *c, Tensor *a, Tensor *b, double alpha, double beta) {
+    int64_t l;
+    int ba = layout(a->sizes[0], a->sizes[1], a->strides[0], a->strides[1], &l) < 0, bb = layout(b->sizes[0], b->sizes[1], b->strides[0], b->strides[1], &l) < 0;
+    if (!ba && !bb) return gemm_tensors(c, a, b, alpha, beta);
+    Tensor *x = ba ? dense(a) : (Tensor *)Py_NewRef((PyObject *)a), *y = bb ? dense(b) : (Tensor *)Py_NewRef((PyObject *)b);
+    int r = x && y ? gemm_tensors(c, x, y, alpha, beta) : 0;
+    Py_XDECREF(x); Py_XDECREF(y);
+    return r;
+}
 static PyObject *mm_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (n != 2 || kw || !IS_TENSOR(a[0]) || !IS_TENSOR(a[1])) return NULL;
     Tensor *x = (Tensor *)a[0], *y = (Tensor *)a[1];
@@ -206,7 +238,7 @@ static PyObject *mm_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw
     int64_t sizes[2] = {x->sizes[0], y->sizes[1]};
     Tensor *out = fl_empty(2, sizes, NULL, x->dtype, x->storage->device);
     if (!out) return NULL;
-    if (!gemm_tensors(out, x, y, 1, 0)) { Py_DECREF(out); return NULL; }
+    if (!gemm_any(out, x, y, 1, 0)) { Py_DECREF(out); return NULL; }
     if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, 2, args, out, NULL, 0, f->tail) < 0) { Py_DECREF(out); return NULL; }
     return (PyObject *)out;
 }
@@ -230,7 +262,7 @@ static PyObject *addmm_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject 
     Tensor *out = fl_empty(2, sizes, NULL, x->dtype, x->storage->device);
     if (!out) return NULL;
     spread_bias(out, b);
-    if (!gemm_tensors(out, x, y, 1, 1)) { Py_DECREF(out); return NULL; }
+    if (!gemm_any(out, x, y, 1, 1)) { Py_DECREF(out); return NULL; }
     if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, 3, args, out, f->defaults, f->nparams, f->tail) < 0) { Py_DECREF(out); return NULL; }
     return (PyObject *)out;
 }
@@ -256,7 +288,7 @@ static PyObject *linear_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     if (!out) { Py_DECREF(wt); return NULL; }
     if (b) spread_bias(out, b);
     PyObject *r = NULL;
-    if (gemm_tensors(out, x, wt, 1, b ? 1 : 0)) {
+    if (gemm_any(out, x, wt, 1, b ? 1 : 0)) {
         PyObject *args[3] = {b ? bias : a[0], b ? a[0] : (PyObject *)wt, (PyObject *)wt};
         if (!needs || !record(g, g->op, (PyTypeObject *)g->node_type, mask, b ? 3 : 2, args, out, g->defaults, b ? g->nparams : 0, g->tail)) r = Py_NewRef((PyObject *)out);
     }
@@ -269,7 +301,7 @@ static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     Tensor *x = (Tensor *)a[0];
     int code = x->dtype->code, keep = n == 3 && a[2] == Py_True, nd = x->ndim, k;
     int64_t d[FL_MAXDIM];
-    if (!PLAIN(x) || !x->contiguous || !x->numel || !nd || !f->loops[code] || x->numel >= (1 << 20)) return NULL;
+    if (!PLAIN(x) || !x->numel || !nd || !f->loops[code] || x->numel >= (1 << 20)) return NULL;
     if (!PyLong_CheckExact(a[1]) && !PyTuple_CheckExact(a[1]) && !PyList_CheckExact(a[1])) return NULL;
     if ((k = fl_ints(a[1], d, "", "")) < 0) { PyErr_Clear(); return NULL; }
     if (!k) return NULL;
@@ -286,8 +318,10 @@ static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
         if (i < first) outer *= s; else if (i <= last) row *= s; else inner *= s;
         if (i < first || i > last) sizes[m++] = s; else if (keep) sizes[m++] = 1;
     }
+    Tensor *given = x;
+    if (!(x = dense(given))) return NULL;
     Tensor *out = fl_empty(m, sizes, NULL, x->dtype, x->storage->device);
-    if (!out) return NULL;
+    if (!out) { Py_DECREF(x); return NULL; }
     int64_t none[FL_MAXPARAMS] = {0};
     if (inner == 1) {
         char *ptr[2] = {fl_data(out), fl_data(x)}; int64_t st[4] = {0, item, item, row * item};
@@ -296,6 +330,7 @@ static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
         char *ptr[2] = {fl_data(out) + o * inner * item, fl_data(x) + o * row * inner * item}; int64_t st[4] = {0, inner * item, item, item};
         ((fl_loop)f->loops[code])(ptr, st, row, inner, none);
     }
+    Py_DECREF(x);
     if (needs) {
         PyObject *dims = PyTuple_New(k), *tail = NULL;
         for (int i = 0; dims && i < k; i++) PyTuple_SET_ITEM(dims, i, PyLong_FromLongLong(d[i]));
