@@ -33,6 +33,7 @@ from flambeau._src.ops import (  # noqa: F401
     reduce,
     shapes,
     shift,
+    storages,
     strided,
     views,
 )
