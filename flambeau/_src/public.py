@@ -50,7 +50,7 @@ def functions() -> dict[str, Any]:
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
         **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
-        **modes.FUNCTIONS,
+        **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
 
 

@@ -28,6 +28,13 @@ def check_nan_enabled() -> bool:
 def set_enabled(on: bool, check_nan: bool = True) -> None:
     """Switch anomaly mode."""
     state.thread.anomaly = (on, check_nan)
+    keep_recording_in_python()
+
+
+def keep_recording_in_python() -> None:
+    """C records the plain case by itself; saved-tensor hooks and anomaly mode must see every node."""
+    thread = state.thread
+    state.activate(state.RECORD, bool(thread.saved_hooks) or thread.anomaly[0])
 
 
 def remember_traceback(node: Any) -> None:
@@ -54,7 +61,7 @@ def warn_of_forward(node: Any) -> None:
         + "".join(stack),
         stacklevel=2,
     )
-    parent, current = node.metadata.get(_PARENT), node
+    parent = node.metadata.get(_PARENT)
     while parent is not None:
         stack = parent.metadata.get(_KEY)
         if stack is None:
@@ -69,8 +76,7 @@ def warn_of_forward(node: Any) -> None:
             "induced the previous calculation:\n" + "".join(stack),
             stacklevel=2,
         )
-        current, parent = parent, parent.metadata.get(_PARENT)
-    del current
+        parent = parent.metadata.get(_PARENT)
 
 
 def check_nan(node: Any, grads: Any) -> None:
@@ -90,3 +96,8 @@ def check_nan(node: Any, grads: Any) -> None:
 
 
 fill("remember_traceback", remember_traceback)
+FUNCTIONS: dict[str, Any] = {
+    "is_anomaly_enabled": is_enabled,
+    "is_anomaly_check_nan_enabled": check_nan_enabled,
+    "set_anomaly_enabled": set_enabled,
+}

@@ -11,6 +11,7 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
+from flambeau._src.util.log import warn_once
 
 _BATCHED_HINT = (
     "If `is_grads_batched=True`, we interpret the first dimension of each grad_output as the batch "
@@ -132,6 +133,15 @@ def backward(
     roots = _as_list(tensors)
     grads = _make_grads(roots, _first_grads(roots, grad_tensors, "tensors"))
     _check_roots(roots)
+    if create_graph:
+        warn_once(
+            "backward create_graph",
+            "Using backward() with create_graph=True will create a reference cycle between the "
+            "parameter and its gradient which can cause a memory leak. We recommend using autograd.grad "
+            "when creating the graph to avoid this. If you have to use this function, make sure to "
+            "reset the .grad fields of your parameters to None after use to break the cycle and avoid "
+            "the leak.",
+        )
     edges = None
     if wanted is not None:
         for t in wanted:

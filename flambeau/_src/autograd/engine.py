@@ -8,6 +8,7 @@ gradients for them have come.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from heapq import heappop, heappush
@@ -21,6 +22,7 @@ from flambeau._src.ops.call import aten
 
 Node = Any
 Edge = tuple[Any, int]
+_numbers = itertools.count()
 _PUBLIC = state.FUNCTION | state.FUNCTION_MODE | state.PROFILE
 
 
@@ -107,6 +109,7 @@ def run(
     wanted = set() if inputs is None else {key_of(e) for e in inputs}
     thread = state.thread
     suspended, outer = state.get_suspended(), thread.user_suspended
+    outside = thread.backward_pass
     # Gradients are made of operators, which no function mode sees; what the user wrote (hooks,
     # backward of Functions) runs under `user_suspended`.
     state.set_suspended(suspended | _PUBLIC)
@@ -114,9 +117,11 @@ def run(
     before = state.set_grad(create_graph)
     try:
         this = Pass(wanted, inputs is not None, accumulate, create_graph, retain_graph)
+        thread.backward_pass = this
         this.start(roots, grads)
         this.loop()
     finally:
+        thread.backward_pass = outside
         state.set_grad(before)
         state.set_suspended(suspended)
         thread.user_suspended = outer
@@ -130,7 +135,7 @@ class Pass:
 
     __slots__ = (
         "accumulate", "anomaly", "buffers", "captured", "counts", "create_graph", "heap", "leaves",
-        "limited", "needed", "retain_graph", "wanted",
+        "limited", "needed", "number", "retain_graph", "roots", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -143,10 +148,11 @@ class Pass:
         self.leaves: list[Tensor] = []
         self.captured: dict[Any, Any] = {}
         self.anomaly = state.thread.anomaly[0]
+        self.number = next(_numbers)
 
     def start(self, roots: Sequence[Edge], grads: Sequence[Tensor | None]) -> None:
         """Put the first gradients where they belong."""
-        nodes = [t for t, _ in roots if leaf_of(t) is None]
+        self.roots = nodes = [t for t, _ in roots if leaf_of(t) is None]
         self.counts = _count(nodes)
         self.needed = _needed(nodes, self.wanted) if self.limited else None
         for (target, nr), g in zip(roots, grads, strict=True):
@@ -163,6 +169,16 @@ class Pass:
             slots[nr] = g if slots[nr] is None else slots[nr] + g
         if self.leaves:
             self.flush()
+
+    def will_run(self, node: Any) -> bool:
+        """Whether gradients come to this node (or AccumulateGrad node) in this pass."""
+        leaf = leaf_of(node)
+        key = node if leaf is None else id(leaf)
+        if not self.limited:
+            return key in self.counts or node in self.roots
+        if leaf is not None:
+            return key in self.wanted
+        return node in self.needed or any(e[0] is node for e in self.wanted if isinstance(e, tuple))  # type: ignore[operator]
 
     def loop(self) -> None:
         """Run nodes until none is ready."""
@@ -300,7 +316,7 @@ def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
         return
     if dense(t):
         fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)
-        t.grad = aten.copy(fresh, g) if create_graph else fresh.copy_(g)
+        t.grad = fresh.copy_(g)
     else:
         t.grad = aten.clone(g, memory_format=_contiguous())
 

@@ -509,6 +509,17 @@ METHODS: dict[str, Any] = {
     "_post_accumulate_grad_hooks": property(_get_post_hooks, _set_post_hooks),
     "grad_dtype": property(_get_grad_dtype, _set_grad_dtype),
 }
+def node_call(self: Any, *grads: Any) -> Any:
+    """Run the node alone: gradients of its outputs in, of its inputs out."""
+    if len(grads) != self.num_outputs:
+        raise TypeError(f"expected {self.num_outputs} arguments, got {len(grads)} instead")
+    results = tuple(self.op.backward(self, grads))
+    slots = input_slots(self)
+    if slots:
+        results = tuple([None if i is None else results[i] for i in slots])
+    return results[0] if len(results) == 1 else results
+
+
 NODE_METHODS: dict[str, Any] = {
     "next_functions": property(next_functions),
     "name": node_name,
@@ -516,6 +527,8 @@ NODE_METHODS: dict[str, Any] = {
     "register_hook": node_register_hook,
     "register_prehook": node_register_prehook,
     "metadata": property(node_metadata),
+    "requires_grad": True,
+    "__call__": node_call,
 }
 for _name, _value in NODE_METHODS.items():
     setattr(_native.Node, _name, _value)

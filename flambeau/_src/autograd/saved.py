@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.autograd.anomaly import keep_recording_in_python
 from flambeau._src.autograd.hooks import accumulator
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill
@@ -25,6 +26,7 @@ class SavedTensor:
     """What a node holds of a tensor; `register_hooks` has it packed."""
 
     __slots__ = ("_node", "_saved")
+    __module__ = "torch._C._autograd"
 
     def __init__(self, saved: Any, node: Any) -> None:
         self._saved = saved
@@ -40,6 +42,13 @@ class SavedTensor:
 
     def register_hooks(self, pack_hook: Any, unpack_hook: Any) -> None:
         """Pack the tensor now, and unpack it when backward needs it."""
+        if not callable(pack_hook) or not callable(unpack_hook):
+            raise TypeError(
+                "register_hooks(): incompatible function arguments. The following argument types are "
+                "supported:\n    1. (self: torch._C._autograd.SavedTensor, arg0: "
+                "collections.abc.Callable, arg1: collections.abc.Callable) -> None\n\nInvoked with: "
+                f"{self!r}, {pack_hook!r}, {unpack_hook!r}"
+            )
         if self._node.released:
             raise RuntimeError(_FREED)
         saved = self._saved
@@ -135,12 +144,6 @@ def enable_hooks() -> None:
     state.thread.saved_hooks_off.pop()
 
 
-def keep_recording_in_python() -> None:
-    """C records the plain case by itself; hooks and anomaly mode must see every node."""
-    thread = state.thread
-    state.activate(state.RECORD, bool(thread.saved_hooks) or thread.anomaly[0])
-
-
 def node_members(op: Any) -> dict[str, Any]:
     """`_saved_*` and `_raw_saved_*` of an operator's nodes."""
     members: dict[str, Any] = {}
@@ -171,7 +174,7 @@ def _reader(i: int, out: bool) -> Any:
 def _raw_reader(i: int, out: bool) -> Any:
     def read(node: Any) -> Any:
         if node.released:
-            node.unpack()
+            return SavedTensor(None, node)
         saved = (node.outs if out else node.args)[i]
         if isinstance(saved, tuple):
             return tuple(SavedTensor(s, node) for s in saved)
