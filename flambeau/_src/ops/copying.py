@@ -132,6 +132,7 @@ class Copy(Declaration):
     """self with src written over it (broadcast, converted)."""
 
     schema = "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor"
+    node_name = "CopyBackwards"
     kind = "copy"
     public = "method"
     inplace = True
