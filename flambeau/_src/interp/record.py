@@ -23,9 +23,13 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
         if any(needs) and op.variant == "out" and _refuse_out(op, args):
             pass
         if any(needs) and op.variant == "functional":
-            for i in op.schema.mutates:
-                if isinstance(args[i], Tensor):
-                    check_inplace(args[i])
+            own = getattr(op.decl, "check_recorded", None)
+            if own is not None:
+                own(*args)
+            else:
+                for i in op.schema.mutates:
+                    if isinstance(args[i], Tensor):
+                        check_inplace(args[i])
         return below(state.RECORD, op, args)
     if op.variant == "inplace":
         return _record_inplace(op, args, tensors, needs)
@@ -146,7 +150,7 @@ def _unchanged(packed: tuple[Any, int]) -> Any:
     """A saved result as it was kept; an error when it was changed since."""
     t, version = packed
     if t._current_version() != version and not t._inference:
-        slot("version_error")(t, version, None)
+        slot("version_error")(t, version, None, 0)
     return t
 
 

@@ -433,6 +433,8 @@ class Trace(Opaque):
         return TensorSpec((), dt.int64 if whole else t.dtype, t.device)
 
     def kernel(out: Tensor, t: Tensor) -> None:
+        if t.dtype is dt.bool_:
+            raise NotImplementedError('"trace" not implemented for \'Bool\'')
         copy_into(out, aten.sum(_native.alias(Tensor, t, *Diagonal.view(t, 0, 0, 1))))
 
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:

@@ -366,6 +366,10 @@ class ScatterReduce(Written):
         check_scatter(t, dim, index, src)
 
     def write(out: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
+        if reduce == "mean" and out.dtype is dt.bool_:
+            raise NotImplementedError(
+                '"scatter_gather_tensor_cpu_reduce_mean" not implemented for \'Bool\''
+            )
         if not index.numel():
             return
         if not include_self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -9,7 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, copy_into, overridable
-from flambeau._src.ops.kinds import Opaque, cast, scalar_tensor, wrap_dim
+from flambeau._src.ops.kinds import Opaque, cast, reduced_shape, scalar_tensor, wrap_dim, wrap_dims
 from flambeau._src.ops.op import Declaration, TensorSpec
 
 _WIDE = ("bfloat16", "float8_e5m2", "float8_e4m3fn")
@@ -220,6 +221,36 @@ class Bincount(Declaration):
         return made_of(out, d)
 
 
+class CountNonzeroDims(Opaque):
+    """How many elements are not zero, over the given dimensions."""
+
+    schema = "count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor"
+    differentiable = False
+    out = True
+
+    def meta(t: Tensor, dim: Sequence[int]) -> TensorSpec:
+        gone = wrap_dims(dim, t.dim())
+        return TensorSpec(reduced_shape(t.shape, gone, False), dt.int64, t.device)
+
+    def kernel(out: Tensor, t: Tensor, dim: Sequence[int]) -> None:
+        hits = aten.ne(t, 0)
+        copy_into(out, aten.sum(hits, list(dim)) if len(dim) else aten.sum(hits))
+
+
+class CountNonzero(Opaque):
+    """How many elements are not zero, over one dimension or all."""
+
+    schema = "count_nonzero(Tensor self, int? dim=None) -> Tensor"
+    differentiable = False
+    out = True
+
+    def meta(t: Tensor, dim: int | None) -> TensorSpec:
+        return CountNonzeroDims.meta(t, () if dim is None else (dim,))
+
+    def kernel(out: Tensor, t: Tensor, dim: int | None) -> None:
+        CountNonzeroDims.kernel(out, t, () if dim is None else (dim,))
+
+
 def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side: str | None, sorter: Any) -> None:
     """torch.searchsorted's refusals."""
     if side is not None and side not in ("left", "right"):
@@ -287,6 +318,11 @@ def find(out: Tensor, bounds: Tensor, value: Tensor, right: bool, sorter: Any) -
         o[at] = np.searchsorted(a[at], v[at], side=side, sorter=s)
 
 
+def check_types(bounds: Tensor, value: Any) -> None:
+    if dt.bool_ in (bounds.dtype, getattr(value, "dtype", None)):
+        raise NotImplementedError('"searchsorted_out_cpu" not implemented for \'Bool\'')
+
+
 class SearchSorted(Opaque):
     """Where each value would be inserted into the sorted (rows of) boundaries."""
 
@@ -303,6 +339,7 @@ class SearchSorted(Opaque):
         return TensorSpec(value.shape, dt.int32 if out_int32 else dt.int64, value.device)
 
     def kernel(out: Tensor, bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any) -> None:
+        check_types(bounds, value)
         if out.numel():
             find(out, bounds, value, right or side == "right", sorter)
 
@@ -348,6 +385,7 @@ class Bucketize(Opaque):
         return TensorSpec(t.shape, dt.int32 if out_int32 else dt.int64, t.device)
 
     def kernel(out: Tensor, t: Tensor, bounds: Tensor, out_int32: bool, right: bool) -> None:
+        check_types(bounds, t)
         if out.numel():
             find(out, bounds, t, right, None)
 

@@ -724,14 +724,25 @@ def broadcast_shapes(*shapes: Any) -> Any:
     return Size(out)
 
 
+def is_conj(self: Tensor) -> bool:
+    """Whether a conjugation is only marked: never, flambeau carries it out at once."""
+    return self._conj_flag
+
+
+def is_neg(self: Tensor) -> bool:
+    """Whether a negation is only marked: never, flambeau carries it out at once."""
+    return self._neg_flag
+
+
 METHODS: dict[str, Any] = {
+    "is_conj": is_conj, "is_neg": is_neg,
     "T": _property("T", "numpy_T"), "mT": _property("mT", "mT"), "H": _property("H", "matrix_H"),
     "mH": _property("mH", "mH"), "real": _property("real", "real", _set_part("real")),
     "imag": _property("imag", "imag", _set_part("imag")), "split": split_method,
     "unflatten": unflatten_method,
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
-    "split": split, "broadcast_tensors": broadcast_tensors, "broadcast_shapes": broadcast_shapes,
+    "is_conj": is_conj, "is_neg": is_neg, "split": split, "broadcast_tensors": broadcast_tensors, "broadcast_shapes": broadcast_shapes,
     "atleast_1d": _at_least("atleast_1d"), "atleast_2d": _at_least("atleast_2d"),
     "atleast_3d": _at_least("atleast_3d"),
 }  # fmt: skip
