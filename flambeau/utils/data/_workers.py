@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
-import pickle
 import signal
 import time
 import weakref
@@ -24,6 +23,7 @@ from flambeau._utils import ExceptionWrapper
 
 from ._iterators import _BaseDataLoaderIter
 from ._utils.pin_memory import pin_memory
+from ._utils.transport import Receiver
 from ._utils.worker import (
     CHECK_SECONDS,
     Resume,
@@ -56,6 +56,7 @@ class _Worker:
             raise
         finally:
             theirs.close()
+        self.receiver = Receiver(self.connection)
 
     def send(self, message: Any) -> None:
         """Send a task; that a dead worker cannot have it shows when its answer is awaited."""
@@ -147,7 +148,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _reset(self, loader: DataLoader[Any], first_iter: bool = False) -> None:
         super()._reset(loader, first_iter)
         for worker in self._live:
-            worker.send(Resume(self._epoch + 1))
+            worker.send(Resume(self._epoch + 1, worker.receiver.take_released()))
         self._begin()
 
     def _begin(self) -> None:
@@ -190,7 +191,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         worker = self._worker_in_turn()
         if worker is None:
             return
-        worker.send(Task(self._epoch, self._next_sent, indices))
+        worker.send(Task(self._epoch, self._next_sent, indices, worker.receiver.take_released()))
         self._made_by[self._next_sent] = worker
         self._next_sent += 1
 
@@ -258,7 +259,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                     handle = worker.connection
                 if isinstance(handle, Connection):
                     try:
-                        return worker, pickle.loads(handle.recv_bytes())
+                        return worker, worker.receiver.receive()
                     except (EOFError, ConnectionResetError):
                         # The process is dying, or has closed its pipe without a reason.
                         wait([worker.process.sentinel], CHECK_SECONDS)

@@ -16,13 +16,13 @@ import random
 import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import flambeau as torch
 from flambeau._utils import ExceptionWrapper
 
 from .fetch import _DatasetKind
+from .transport import Sender, send
 
 #: Seconds between two looks at whether the other side still lives.
 CHECK_SECONDS = 5.0
@@ -59,17 +59,22 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 class Task(NamedTuple):
-    """Fetch the batch number `index` of the pass number `epoch`."""
+    """Fetch the batch number `index` of the pass number `epoch`.
+
+    `released`: arenas that nothing uses any more.
+    """
 
     epoch: int
     index: int
     indices: Any
+    released: list[int]
 
 
 class Resume(NamedTuple):
     """A new pass begins; what is left of the one before is done, but not sent."""
 
     epoch: int
+    released: list[int]
 
 
 class Result(NamedTuple):
@@ -145,7 +150,7 @@ class _Pipe:
             if self.closed:
                 continue
             try:
-                self.connection.send_bytes(message)
+                send(self.connection, *message)
             except OSError:
                 self.closed = True
 
@@ -198,10 +203,12 @@ def _work(setup: Setup, pipe: _Pipe) -> None:
     except Exception:
         failure = ExceptionWrapper(where=setup.where())
     ended = False
+    sender = Sender()
     while True:
         task = pipe.tasks.get()
         if task is None or pipe.closed:
             break
+        sender.release(task.released)
         if isinstance(task, Resume):
             ended = False
             if setup.persistent and failure is None:
@@ -219,7 +226,9 @@ def _work(setup: Setup, pipe: _Pipe) -> None:
             value = _fetched(setup, fetcher, task.indices)
             ended = isinstance(value, _IterableDatasetStopIteration)
         if task.epoch == pipe.epoch:
-            pipe.results.put(_pickled(setup, Result(task.epoch, task.index, value)))
+            result = Result(task.epoch, task.index, value)
+            pipe.results.put(_message(setup, sender, result))
+            del result
         # A worker whose stream has ended stays until it is told to end: what it sent may refer to
         # it (file descriptors are fetched from their sender).
         del task, value
@@ -253,10 +262,10 @@ def _fetched(setup: Setup, fetcher: Any, indices: Any) -> Any:
         return ExceptionWrapper(where=setup.where())
 
 
-def _pickled(setup: Setup, result: Result) -> Any:
-    """The bytes to send; where the batch cannot be pickled, those of the error."""
+def _message(setup: Setup, sender: Sender, result: Result) -> Any:
+    """What to send; where the batch cannot be pickled, the error."""
     try:
-        return ForkingPickler.dumps(result)
+        return sender.message(result)
     except Exception:
         failure = ExceptionWrapper(where=setup.where())
-        return ForkingPickler.dumps(result._replace(value=failure))
+        return sender.message(result._replace(value=failure))
