@@ -179,7 +179,9 @@ def run(torch: Any, case: Case) -> dict[str, Any]:
     result["outputs"] = [digest(torch, t) for t in outputs]
     floating = [t for t in outputs if t.requires_grad]
     if floating:
-        total = sum((t * torch.cos(torch.arange(t.numel()).reshape(t.shape))).sum() for t in floating)
+        total = sum(
+            (t * torch.cos(torch.arange(t.numel()).reshape(t.shape))).sum() for t in floating
+        )
         total.backward()
     leaves = [*module.parameters(), *(t for t in inputs if t.requires_grad)]
     result["grads"] = [digest(torch, t.grad) for t in leaves]

@@ -29,8 +29,7 @@ def close(ours, theirs, tolerance):
 
 
 def identifier(i):
-    name, args, kwargs, _ = layer_cases.CASES[i]
-    return f"{i}-{name}"
+    return f"{i}-{layer_cases.CASES[i][0]}"
 
 
 @pytest.mark.parametrize("i", range(len(layer_cases.CASES)), ids=identifier)

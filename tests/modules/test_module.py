@@ -195,9 +195,7 @@ def test_copies():
         made(torch.ones(2, 2))
     shallow = copy.copy(net)
     assert shallow.fc is net.fc
-    assert type(net._parameters).__name__ in pickle.dumps(dict(net._parameters)).decode("latin") or (
-        b"Table" not in pickle.dumps(net)
-    )
+    assert b"Table" not in pickle.dumps(net)  # saved modules do not depend on our tables
 
 
 class Remember:

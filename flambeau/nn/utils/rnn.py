@@ -166,7 +166,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes the given one."""
     if permutation is None:
         return None
-    output = torch.empty_like(permutation, memory_format=torch.legacy_contiguous_format)
+    output = torch.empty_like(permutation, memory_format=torch.contiguous_format)
     order = torch.arange(0, permutation.numel(), device=permutation.device)
     output.scatter_(0, permutation, order)
     return output
@@ -293,7 +293,23 @@ def pad_sequence(
             f"pad_sequence: Expected iterable for input sequences, but got arg of type:"
             f" {type(sequences)}"
         )
-    return torch._nn.pad_sequence(tuple(sequences), batch_first, padding_value, padding_side)
+    sequences = tuple(sequences)
+    if not sequences:
+        raise RuntimeError("received an empty list of sequences")
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(
+            f"Expected padding_side to be one of left or right, but got {padding_side}."
+        )
+    longest = max(t.size(0) for t in sequences)
+    n = len(sequences)
+    shape = (n, longest) if batch_first else (longest, n)
+    first = sequences[0]
+    out = first.new_full((*shape, *first.size()[1:]), padding_value)
+    for i, t in enumerate(sequences):
+        row = out.select(0 if batch_first else 1, i)
+        begin = longest - t.size(0) if padding_side == "left" else 0
+        row.narrow(0, begin, t.size(0)).copy_(t)
+    return out
 
 
 def unpad_sequence(
