@@ -12,7 +12,7 @@ from flambeau._src.core import generator, interchange, printing, return_types, s
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import creation, index, indexing, joining, search, shapes
+from flambeau._src.ops import creation, foreach, index, indexing, joining, search, shapes
 
 LAZY_MODULES = (
     "nn", "optim", "utils", "autograd", "fx", "func", "linalg", "fft", "special", "distributions",
@@ -49,7 +49,7 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
 

@@ -366,9 +366,11 @@ class ScatterReduce(Written):
         check_scatter(t, dim, index, src)
 
     def write(out: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
-        if reduce == "mean" and out.dtype is dt.bool_:
+        d = out.dtype
+        if (reduce == "mean" and d is dt.bool_) or (reduce in ("amax", "amin") and d.is_complex):
             raise NotImplementedError(
-                '"scatter_gather_tensor_cpu_reduce_mean" not implemented for \'Bool\''
+                f'"scatter_gather_tensor_cpu_reduce_{reduce}" not implemented for '
+                f"'{dt.scalar_name(d)}'"
             )
         if not index.numel():
             return

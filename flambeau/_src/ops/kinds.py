@@ -180,9 +180,7 @@ class Pointwise(Declaration):
             slot("evaluate")(parts.adapter(cls.expr), "map", outs, inputs, parts.params, None, common)
             return
         _native.run_map(address, outs, inputs, pack_params(parts.params, [floating] * len(parts.params)))
-        if len(inputs) == len(parts.operands) and all(
-            isinstance(v, Tensor) and v.dtype is common for v in parts.operands
-        ):
+        if all(t.dtype is common for t in inputs):
             cls.offer(op, parts, common, outs, address)
 
     @classmethod

@@ -25,6 +25,7 @@ from flambeau._src.ops import (  # noqa: F401
     gather,
     index,
     joining,
+    fused,
     linalg,
     matmul,
     norm,

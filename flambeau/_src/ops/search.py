@@ -65,6 +65,8 @@ class Unique2(Declaration):
     def run(t: Tensor, sorted_: bool, inverse: bool, counts: bool) -> Any:
         import numpy as np  # lazy: NumPy is heavy
 
+        if t.dtype.is_complex:
+            raise NotImplementedError(f'"unique" not implemented for \'{dt.scalar_name(t.dtype)}\'')
         found = np.unique(
             _values(t).reshape(-1), return_inverse=True, return_counts=True, equal_nan=False
         )
@@ -319,8 +321,11 @@ def find(out: Tensor, bounds: Tensor, value: Tensor, right: bool, sorter: Any) -
 
 
 def check_types(bounds: Tensor, value: Any) -> None:
-    if dt.bool_ in (bounds.dtype, getattr(value, "dtype", None)):
-        raise NotImplementedError('"searchsorted_out_cpu" not implemented for \'Bool\'')
+    for d in (bounds.dtype, getattr(value, "dtype", bounds.dtype)):
+        if d is dt.bool_ or d.is_complex:
+            raise NotImplementedError(
+                f'"searchsorted_out_cpu" not implemented for \'{dt.scalar_name(d)}\''
+            )
 
 
 class SearchSorted(Opaque):
