@@ -51,16 +51,22 @@ _LAZY = frozenset(_public.LAZY_MODULES)
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        module: ModuleType = importlib.import_module(f"flambeau.{name}")
-        globals()[name] = module
-        return module
-    lazy = _public.LAZY_NAMES.get(name)
-    if lazy is not None:
-        module_name, attribute = lazy
-        value = getattr(importlib.import_module(module_name), attribute)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        home, attribute = f"flambeau.{name}", None
+    elif name in _public.LAZY_NAMES:
+        home, attribute = _public.LAZY_NAMES[name]
+    else:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    try:
+        value: Any = importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        # A part that is not built yet is no attribute: programs probe for it.
+        if not f"{home}.".startswith(f"{error.name}."):
+            raise
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'") from None
+    if attribute is not None:
+        value = getattr(value, attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -7,4 +7,5 @@ import sys
 
 from flambeau._src.ops.overload import ops
 
-sys.modules[__name__] = ops
+# Under the alias this file runs as torch.ops, and stands under both names.
+sys.modules[__name__] = sys.modules["flambeau.ops"] = ops

@@ -9,6 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import info, state
 from flambeau._src.core.size import Size
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import overridable
 from flambeau._src.ops.promote import result_type as _result_type
@@ -57,6 +58,14 @@ def is_nonzero(input: Tensor) -> bool:
     if input.numel() > 1:
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
     return bool(input.item())
+
+
+def _assert(condition: Any, message: Any) -> None:
+    """Assert that fx can record: a call, where Python's statement would ask a proxy for its truth."""
+    if type(condition) is not Tensor and _native.call_bits((condition,), {}, 0) & state.FUNCTION:
+        slot("function_layer")(_assert, (condition, message), {})
+        return
+    assert condition, message
 
 
 def _bool(self: Tensor) -> bool:
@@ -257,5 +266,5 @@ FUNCTIONS: dict[str, Any] = {
     "are_deterministic_algorithms_enabled": are_deterministic_algorithms_enabled,
     "is_deterministic_algorithms_warn_only_enabled": is_deterministic_algorithms_warn_only_enabled,
     "get_deterministic_debug_mode": get_deterministic_debug_mode,
-    "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None,
+    "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None,
 }  # fmt: skip
