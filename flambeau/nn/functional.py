@@ -128,6 +128,7 @@ from ._functional.pooling import (
 from ._functional.vision import (
     GRID_SAMPLE_INTERPOLATION_MODES,
     GRID_SAMPLE_PADDING_MODES,
+    _is_integer,
     _pad,
     affine_grid,
     fold,
@@ -139,6 +140,7 @@ from ._functional.vision import (
     upsample_bilinear,
     upsample_nearest,
 )
+from .modules._ntuple import _list_with_default, _pair, _single, _triple
 
 # Functions that are one operator, by where PyTorch keeps them.
 _OF_TORCH = (
