@@ -189,10 +189,28 @@ static int layout(int64_t rows, int64_t cols, int64_t s0, int64_t s1, int64_t *l
     if ((s0 == 1 || rows <= 1) && (s1 >= (rows > 1 ? rows : 1) || cols <= 1)) { *ld = cols > 1 ? s1 : (rows > 1 ? rows : 1); return 1; }
     return -1;
 }
+/* Products too small for BLAS's set-up to pay. a, b and c by element strides; sums over k in order. */
+#define SMALL_GEMM(name, T)                                                                                              \
+    static void name(int64_t m, int64_t n, int64_t k, T alpha, const T *a, int64_t as0, int64_t as1, const T *b, int64_t bs0, int64_t bs1, T beta, \
+                     T *c, int64_t cs0, int64_t cs1) {                                                                    \
+        for (int64_t i = 0; i < m; i++) for (int64_t j0 = 0; j0 < n; j0 += 16) {                                           \
+            T acc[16] = {0}; int64_t w = n - j0 < 16 ? n - j0 : 16;                                                        \
+            if (w == 16 && bs1 == 1) for (int64_t p = 0; p < k; p++) { T x = a[i * as0 + p * as1]; const T *q = b + p * bs0 + j0; for (int j = 0; j < 16; j++) acc[j] += x * q[j]; } \
+            else for (int64_t p = 0; p < k; p++) { T x = a[i * as0 + p * as1]; const T *q = b + p * bs0 + j0 * bs1; for (int64_t j = 0; j < w; j++) acc[j] += x * q[j * bs1]; } \
+            for (int64_t j = 0; j < w; j++) { T *o = c + i * cs0 + (j0 + j) * cs1; *o = beta ? alpha * acc[j] + beta * *o : alpha * acc[j]; } \
+        }                                                                                                                \
+    }
+SMALL_GEMM(small_f32, float)
+SMALL_GEMM(small_f64, double)
 /* c (m,n) with unit stride along n = alpha a b + beta c; 0 when the layout does not suit BLAS. */
 static int gemm(int code, int64_t m, int64_t n, int64_t k, double alpha, const char *a, int64_t as0, int64_t as1, const char *b, int64_t bs0, int64_t bs1,
                 double beta, char *c, int64_t cs0, int64_t cs1) {
     int64_t la, lb, lc;
+    if (k && m * n * k <= 4096 && (code == FL_F32 || code == FL_F64)) {
+        if (code == FL_F32) small_f32(m, n, k, (float)alpha, (const float *)a, as0, as1, (const float *)b, bs0, bs1, (float)beta, (float *)c, cs0, cs1);
+        else small_f64(m, n, k, alpha, (const double *)a, as0, as1, (const double *)b, bs0, bs1, beta, (double *)c, cs0, cs1);
+        return 1;
+    }
     int ta = layout(m, k, as0, as1, &la), tb = layout(k, n, bs0, bs1, &lb), tc = layout(m, n, cs0, cs1, &lc);
     if (ta < 0 || tb < 0 || tc < 0 || !sgemm || !dgemm) return 0;
     if (!m || !n) return 1;
@@ -221,7 +239,7 @@ static int gemm_tensors(Tensor *c, Tensor *a, Tensor *b, double alpha, double be
 static int gemm_any(Tensor *c, Tensor *a, Tensor *b, double alpha, double beta) {
     int64_t l;
     int ba = layout(a->sizes[0], a->sizes[1], a->strides[0], a->strides[1], &l) < 0, bb = layout(b->sizes[0], b->sizes[1], b->strides[0], b->strides[1], &l) < 0;
-    if (!ba && !bb) return gemm_tensors(c, a, b, alpha, beta);
+    if ((!ba && !bb) || a->sizes[0] * a->sizes[1] * b->sizes[1] <= 4096) return gemm_tensors(c, a, b, alpha, beta);
     Tensor *x = ba ? dense(a) : (Tensor *)Py_NewRef((PyObject *)a), *y = bb ? dense(b) : (Tensor *)Py_NewRef((PyObject *)b);
     int r = x && y ? gemm_tensors(c, x, y, alpha, beta) : 0;
     Py_XDECREF(x); Py_XDECREF(y);
@@ -495,8 +513,17 @@ static PyObject *slot2(int i, PyObject *a, PyObject *b) {
     if (!f) Py_RETURN_NOTIMPLEMENTED;
     return call(f, v, 2, NULL);
 }
+static PyObject *refused(void) {                                  /* a TypeError lets the other operand try */
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return NULL;
+    PyErr_Clear();
+    Py_RETURN_NOTIMPLEMENTED;
+}
 static PyObject *binary(int i, PyObject *a, PyObject *b) {       /* i forward, i + 1 reflected */
-    return Tensor_Check(a) ? slot2(i, a, b) : slot2(i + 1, b, a);
+    PyObject *r = Tensor_Check(a) ? slot2(i, a, b) : slot2(i + 1, b, a);
+    if (r) return r;
+    r = refused();
+    if (r && Tensor_Check(a) && Tensor_Check(b) && Py_TYPE(a) != Py_TYPE(b)) { Py_DECREF(r); r = slot2(i + 1, b, a); return r ? r : refused(); }
+    return r;
 }
 static PyObject *slot1(int i, PyObject *a) {
     Function *f = fl_slot_fn[i];
@@ -509,10 +536,10 @@ static PyObject *nb_pow(PyObject *a, PyObject *b, PyObject *c) { return binary(1
 #define UN(name, i) static PyObject *nb_##name(PyObject *a) { return slot1(i, a); }
 UN(neg, 26) UN(abs, 27) UN(invert, 28) UN(int, 43) UN(float, 44) UN(index, 45)
 static PyObject *nb_positive(PyObject *a) { return Py_NewRef(a); }
-#define INP(name, i) static PyObject *nb_i##name(PyObject *a, PyObject *b) { return slot2(i, a, b); }
+#define INP(name, i) static PyObject *nb_i##name(PyObject *a, PyObject *b) { PyObject *r = slot2(i, a, b); return r ? r : refused(); }
 INP(add, 35) INP(sub, 36) INP(mul, 37) INP(div, 38)
 static PyObject *nb_ipow(PyObject *a, PyObject *b, PyObject *c) { return slot2(39, a, b); }
-static PyObject *richcompare(PyObject *a, PyObject *b, int op) { return slot2(29 + op, a, b); }
+static PyObject *richcompare(PyObject *a, PyObject *b, int op) { PyObject *r = slot2(29 + op, a, b); return r ? r : refused(); }
 static Py_hash_t hash(PyObject *a) { return _Py_HashPointer(a); }
 static int nb_bool(PyObject *a) {
     Tensor *t = (Tensor *)a;
