@@ -16,9 +16,6 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import _disabled_torch_function_impl
 from flambeau._src.interp import function as _layer
 from flambeau._src.interp.function import (
-    DisableTorchFunction as _DisableTorchFunction,
-)
-from flambeau._src.interp.function import (
     DisableTorchFunctionSubclass as _DisableTorchFunctionSubclass,
 )
 from flambeau._src.interp.function import (
@@ -81,7 +78,7 @@ def _get_overloaded_args(
     relevant_args: Iterable[Any], get_type_fn: Callable[[Any], type] | None = None
 ) -> list[Any]:
     """The arguments whose classes have a say, in the order in which they are asked."""
-    return _layer.overloaded_args(tuple(relevant_args))
+    return _layer.overridden_args(tuple(relevant_args))
 
 
 def handle_torch_function(
@@ -367,5 +364,3 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
 
     return {f: dummy for fs in get_overridable_functions().values() for f in fs}
 
-
-del _DisableTorchFunction

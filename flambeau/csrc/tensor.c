@@ -442,6 +442,47 @@ static PyMemberDef members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Tensor, dict), READONLY}, {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY},
     {"output_nr", T_INT, offsetof(Tensor, output_nr), READONLY}, {"_attr_version", T_LONGLONG, offsetof(Tensor, attr_version)}, {0}};
 
+/* What modes and subclasses see like a function: public properties, and the methods below. */
+#define OVERRIDDEN(t) (((t)->bits | fl_state.active) & (FL_L_FUNCTION | FL_L_FUNCTION_MODE) & ~fl_state.suspended)
+static PyObject *public_get(Tensor *t, void *c) {
+    PyGetSetDef *d = c;
+    if (OVERRIDDEN(t)) return call_hook("property_layer", Py_BuildValue("(sO)", d->name, t));
+    return d->get((PyObject *)t, d->closure);
+}
+static int public_set(Tensor *t, PyObject *v, void *c) {
+    PyGetSetDef *d = c;
+    if (OVERRIDDEN(t)) {
+        PyObject *r = call_hook("property_layer", v ? Py_BuildValue("(sOO)", d->name, t, v) : Py_BuildValue("(sO)", d->name, t));
+        Py_XDECREF(r);
+        return r ? 0 : -1;
+    }
+    return d->set((PyObject *)t, v, d->closure);
+}
+enum { NGETSET = sizeof getset / sizeof *getset };
+static PyGetSetDef overridable[NGETSET];
+static PyGetSetDef *overridable_properties(void) {
+    for (int i = 0; i < NGETSET; i++) {
+        overridable[i] = getset[i];
+        const char *n = getset[i].name;
+        if (!n || (n[0] == '_' && strcmp(n, "_base") && strcmp(n, "_grad") && strcmp(n, "_version"))) continue;
+        overridable[i].get = (getter)public_get;
+        if (getset[i].set) overridable[i].set = (setter)public_set;
+        overridable[i].closure = &getset[i];
+    }
+    return overridable;
+}
+static PyObject *method_layer(const char *name, Tensor *t, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    PyObject *args = PyTuple_New(n + 1), *kwargs = PyDict_New();
+    if (!args || !kwargs) { Py_XDECREF(args); Py_XDECREF(kwargs); return NULL; }
+    PyTuple_SET_ITEM(args, 0, Py_NewRef((PyObject *)t));
+    for (Py_ssize_t i = 0; i < n; i++) PyTuple_SET_ITEM(args, i + 1, Py_NewRef(a[i]));
+    for (Py_ssize_t i = 0; kw && i < PyTuple_GET_SIZE(kw); i++) PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kw, i), a[n + i]);
+    return call_hook("method_layer", Py_BuildValue("(sNN)", name, args, kwargs));
+}
+#define PUBLIC0(name, impl) static PyObject *o_##name(Tensor *t, PyObject *u) { return OVERRIDDEN(t) ? method_layer(#name, t, NULL, 0, NULL) : impl(t, u); }
+#define PUBLICN(name, impl) static PyObject *o_##name(Tensor *t, PyObject *const *a, Py_ssize_t n, PyObject *kw) { \
+    return OVERRIDDEN(t) ? method_layer(#name, t, a, n, kw) : impl(t, a, n, kw); }
+
 static PyObject *at_dim(Tensor *t, PyObject *d, const int64_t *v, int part) {
     if (!PyLong_Check(d)) { PyErr_Format(PyExc_TypeError, "%s(): argument 'dim' (position 1) must be int, not %.100s", part ? "stride" : "size", Py_TYPE(d)->tp_name); return NULL; }
     long i = PyLong_AsLong(d);
@@ -554,17 +595,21 @@ static PyObject *m_take(Tensor *t, PyObject *o) {
     if (take_geometry(t, s->ndim, s->sizes, s->strides, s->offset)) return NULL;
     Py_RETURN_NONE;
 }
+PUBLICN(size, m_size) PUBLICN(stride, m_stride)
+PUBLIC0(dim, m_dim) PUBLIC0(ndimension, m_dim) PUBLIC0(numel, m_numel) PUBLIC0(nelement, m_numel) PUBLIC0(element_size, m_element_size)
+PUBLIC0(storage_offset, m_offset) PUBLIC0(untyped_storage, m_storage) PUBLIC0(data_ptr, m_ptr) PUBLIC0(is_floating_point, m_float)
+PUBLIC0(is_complex, m_complex) PUBLIC0(is_signed, m_signed) PUBLIC0(item, item) PUBLIC0(tolist, tolist)
 static PyMethodDef methods[] = {
-    {"size", (PyCFunction)m_size, METH_FASTCALL | METH_KEYWORDS}, {"stride", (PyCFunction)m_stride, METH_FASTCALL | METH_KEYWORDS},
-    {"dim", (PyCFunction)m_dim, METH_NOARGS}, {"ndimension", (PyCFunction)m_dim, METH_NOARGS}, {"numel", (PyCFunction)m_numel, METH_NOARGS},
-    {"nelement", (PyCFunction)m_numel, METH_NOARGS}, {"element_size", (PyCFunction)m_element_size, METH_NOARGS},
-    {"storage_offset", (PyCFunction)m_offset, METH_NOARGS}, {"untyped_storage", (PyCFunction)m_storage, METH_NOARGS},
-    {"data_ptr", (PyCFunction)m_ptr, METH_NOARGS}, {"is_floating_point", (PyCFunction)m_float, METH_NOARGS},
-    {"is_complex", (PyCFunction)m_complex, METH_NOARGS}, {"is_signed", (PyCFunction)m_signed, METH_NOARGS},
+    {"size", (PyCFunction)o_size, METH_FASTCALL | METH_KEYWORDS}, {"stride", (PyCFunction)o_stride, METH_FASTCALL | METH_KEYWORDS},
+    {"dim", (PyCFunction)o_dim, METH_NOARGS}, {"ndimension", (PyCFunction)o_ndimension, METH_NOARGS}, {"numel", (PyCFunction)o_numel, METH_NOARGS},
+    {"nelement", (PyCFunction)o_nelement, METH_NOARGS}, {"element_size", (PyCFunction)o_element_size, METH_NOARGS},
+    {"storage_offset", (PyCFunction)o_storage_offset, METH_NOARGS}, {"untyped_storage", (PyCFunction)o_untyped_storage, METH_NOARGS},
+    {"data_ptr", (PyCFunction)o_data_ptr, METH_NOARGS}, {"is_floating_point", (PyCFunction)o_is_floating_point, METH_NOARGS},
+    {"is_complex", (PyCFunction)o_is_complex, METH_NOARGS}, {"is_signed", (PyCFunction)o_is_signed, METH_NOARGS},
     {"_contiguous", (PyCFunction)m_contiguous, METH_NOARGS}, {"_bump_version", (PyCFunction)m_bump, METH_NOARGS},
     {"_current_version", (PyCFunction)m_cur_version, METH_NOARGS}, {"_set_history", (PyCFunction)m_history, METH_VARARGS}, {"_set_version", (PyCFunction)m_set_version, METH_O},
     {"_fresh_version", (PyCFunction)m_fresh, METH_NOARGS}, {"_set", (PyCFunction)m_set, METH_VARARGS}, {"_take", (PyCFunction)m_take, METH_O},
-    {"item", (PyCFunction)item, METH_NOARGS}, {"tolist", (PyCFunction)tolist, METH_NOARGS}, {0}};
+    {"item", (PyCFunction)o_item, METH_NOARGS}, {"tolist", (PyCFunction)o_tolist, METH_NOARGS}, {0}};
 
 extern PyType_Slot fl_number_slots[];
 
@@ -681,7 +726,7 @@ int fl_tensor_init(PyObject *m) {
     PyType_Slot slots[80]; int k = 0;
     slots[k++] = (PyType_Slot){Py_tp_dealloc, dealloc}; slots[k++] = (PyType_Slot){Py_tp_traverse, traverse};
     slots[k++] = (PyType_Slot){Py_tp_clear, clear}; slots[k++] = (PyType_Slot){Py_tp_new, tensor_new};
-    slots[k++] = (PyType_Slot){Py_tp_getset, getset}; slots[k++] = (PyType_Slot){Py_tp_members, members};
+    slots[k++] = (PyType_Slot){Py_tp_getset, overridable_properties()}; slots[k++] = (PyType_Slot){Py_tp_members, members};
     slots[k++] = (PyType_Slot){Py_tp_methods, methods};
     slots[k++] = (PyType_Slot){Py_tp_doc, "A strided, typed view of a storage cell, with what autograd keeps beside it."};
     for (PyType_Slot *s = fl_number_slots; s->slot; s++) slots[k++] = *s;

@@ -8,9 +8,9 @@ from typing import Any
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.graph import GradientEdge
 from flambeau._src.core import state
-from flambeau._src.core.slots import fill
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten, call_bits
 from flambeau._src.util.log import warn_once
 
 _BATCHED_HINT = (
@@ -234,11 +234,13 @@ def _batched(propagate: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
     return result
 
 
-@overridable
 def _tensor_backward(
     self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False,
     inputs: Any = None,
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
+    if call_bits((self, gradient), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
+        named = {"gradient": gradient, "retain_graph": retain_graph, "create_graph": create_graph}
+        return slot("override_layer")(Tensor.backward, (self,), {**named, "inputs": inputs})
     backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
@@ -248,6 +250,8 @@ _tensor_backward.__doc__ = backward.__doc__
 
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set requires_grad in place; returns the tensor."""
+    if call_bits((self,), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
+        return slot("function_layer")(Tensor.requires_grad_, (self, requires_grad), {})  # type: ignore[no-any-return]
     if requires_grad is not True and requires_grad is not False:
         raise TypeError(
             "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "

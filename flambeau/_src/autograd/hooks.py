@@ -14,6 +14,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import overridable
 
 Hook = Callable[..., Any]
 _ids = itertools.count()
@@ -501,9 +502,9 @@ fill("check_grad", check_grad)
 fill("nonleaf_grad", warn_nonleaf_grad)
 
 METHODS: dict[str, Any] = {
-    "register_hook": register_hook,
-    "register_post_accumulate_grad_hook": register_post_accumulate_grad_hook,
-    "retain_grad": retain_grad,
+    "register_hook": overridable(register_hook),
+    "register_post_accumulate_grad_hook": overridable(register_post_accumulate_grad_hook),
+    "retain_grad": overridable(retain_grad),
     "retains_grad": property(retains_grad),
     "_backward_hooks": property(_get_backward_hooks, _set_backward_hooks),
     "_post_accumulate_grad_hooks": property(_get_post_hooks, _set_post_hooks),

@@ -47,7 +47,8 @@ def _convert(result: Any, cls: type) -> Any:
         return result.as_subclass(cls)
     if isinstance(result, (tuple, list)):
         items = [_convert(r, cls) for r in result]
-        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+        make = getattr(result, "_make", None) or type(result)
+        return make(items)
     return result
 
 
@@ -58,6 +59,8 @@ Tensor.__torch_function__ = classmethod(_tensor_function)
 def attach(methods: Mapping[str, Any]) -> None:
     """Give Tensor the methods and properties of a rank above."""
     for name, value in methods.items():
+        if getattr(value, "__name__", "") == f"{name}_method":
+            value.__name__ = name  # beside a function of the same name
         setattr(Tensor, name, value)
 
 

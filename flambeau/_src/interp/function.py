@@ -128,6 +128,41 @@ def _refusal(func: Any, mode: Any, types: tuple[type, ...]) -> str:
     return "\n".join(lines)
 
 
+def override_layer(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As `function_layer`, for functions written in Python: plain tensors count among the types, as
+    torch's Python functions have it (slot 'override_layer')."""
+    return handle(func, overridden_args((*args, *kwargs.values())), args, kwargs)
+
+
+def overridden_args(values: Iterable[Any]) -> list[Any]:
+    """`overloaded_args`, with plain tensors, which have the default handler."""
+    found: list[Any] = []
+    if state.get_suspended() & FUNCTION:
+        return found
+    kinds: list[type] = []
+    for x in values:
+        kind = type(x)
+        if kind in kinds or not (kind is Tensor or is_overloaded(x)):
+            continue
+        at = next((i for i, other in enumerate(kinds) if issubclass(kind, other)), len(found))
+        found.insert(at, x)
+        kinds.insert(at, kind)
+    return found
+
+
+def property_layer(name: str, t: Tensor, *value: Any) -> Any:
+    """A public property of a tensor, read or written (slot 'property_layer')."""
+    descriptor = getattr(Tensor, name)
+    accessor = descriptor.__set__ if value else descriptor.__get__
+    return handle(accessor, overridden_args((t,)), (t, *value), {})
+
+
+def method_layer(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A method of Tensor that is written in C (slot 'method_layer')."""
+    choose = overloaded_args if name in ("size", "stride") else overridden_args
+    return handle(getattr(Tensor, name), choose(args), args, kwargs)
+
+
 class DisableTorchFunctionSubclass:
     """Inside, `__torch_function__` of subclasses is not asked; modes still are."""
 
@@ -177,4 +212,8 @@ def default_nowrap_functions() -> set[Any]:
 
 
 fill("function_layer", function_layer)
+fill("overloaded_args", overloaded_args)
+fill("override_layer", override_layer)
+fill("property_layer", property_layer)
+fill("method_layer", method_layer)
 fill("default_nowrap_functions", default_nowrap_functions)

@@ -33,7 +33,14 @@ def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: di
         return slot("function_layer")(function, args, kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
     wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind == "factory" else False
-    op, bound = resolve(packet, args, kwargs)
+    try:
+        op, bound = resolve(packet, args, kwargs)
+    except TypeError:
+        values = (*args, *kwargs.values(), out)
+        if not slot("overloaded_args")(values):
+            raise
+        # An argument that is no tensor has a __torch_function__.
+        return slot("function_layer")(function, args, kwargs if out is None else {**kwargs, "out": out})
     if out is not None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if op.out_op is None:
@@ -361,7 +368,7 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if call_bits(args, kwargs, 0) & _PUBLIC:
-            return slot("function_layer")(wrapper, args, kwargs)
+            return slot("override_layer")(wrapper, args, kwargs)
         return function(*args, **kwargs)
 
     return wrapper
