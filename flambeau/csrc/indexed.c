@@ -155,5 +155,90 @@ static PyObject *f_beyond(PyObject *m, PyObject *const *args, Py_ssize_t n) {
         if (d < 0) Py_RETURN_NONE;
     }
 }
-static PyMethodDef functions[] = {{"indexed", (PyCFunction)f_indexed, METH_FASTCALL}, {"beyond", (PyCFunction)f_beyond, METH_FASTCALL}, {0}};
+/* copy(target, source): source broadcast over target, dtypes alike, on the spot. False: too large for
+   a walk whose dimensions do not merge (a kernel is then faster). */
+static PyObject *f_copy(PyObject *m, PyObject *const *args, Py_ssize_t n) {
+    static int64_t zero;
+    if (n != 2 || !Tensor_Check(args[0]) || !Tensor_Check(args[1])) { PyErr_SetString(PyExc_TypeError, "copy(target, source)"); return NULL; }
+    Tensor *a = (Tensor *)args[0], *b = (Tensor *)args[1];
+    int64_t sb[FL_MAXDIM];
+    if (a->dtype != b->dtype || b->ndim > a->ndim || !a->storage->data || !b->storage->data || ((a->flags ^ b->flags) & (FL_T_CONJ | FL_T_NEG))) Py_RETURN_FALSE;
+    Walk w = {.op = GET, .item = a->dtype->itemsize, .idx64 = 1, .idx = (char *)&zero};
+    for (int d = 0; d < a->ndim; d++) {
+        int j = d - (a->ndim - b->ndim);
+        int64_t s = a->sizes[d], have = j < 0 ? 1 : b->sizes[j];
+        if (have != 1 && have != s) Py_RETURN_FALSE;
+        sb[d] = j < 0 || (have == 1 && s != 1) ? 0 : b->strides[j] * w.item;
+    }
+    for (int d = 0; d < a->ndim; d++) {
+        int64_t s = a->sizes[d], xa = a->strides[d] * w.item, xb = sb[d]; int k = w.nd - 1;
+        if (s == 1) continue;
+        if (k >= 0 && w.sa[k] == xa * s && w.sb[k] == xb * s) { w.size[k] *= s; w.sa[k] = xa; w.sb[k] = xb; }
+        else { k = w.nd++; w.size[k] = s; w.sa[k] = xa; w.sb[k] = xb; }
+        w.si[k] = 0;
+    }
+    int64_t inner = w.nd ? w.size[w.nd - 1] : 1; int dense = !w.nd || (w.sa[w.nd - 1] == w.item && w.sb[w.nd - 1] == w.item);
+    if (a->numel > 4096 && !(dense && inner >= 64)) Py_RETURN_FALSE;
+    if (!a->numel) Py_RETURN_TRUE;
+    if (!w.nd) { w.nd = 1; w.size[0] = 1; w.sa[0] = w.sb[0] = 0; }
+    w.a = fl_data(a); w.b = fl_data(b);
+    if (a->numel * w.item < 262144) { part(&w, 0, w.size[0]); Py_RETURN_TRUE; }
+    int64_t each = a->numel / w.size[0] * w.item;
+    PyThreadState *save = PyEval_SaveThread();
+    fl_parallel(part, &w, w.size[0], 65536 / each + 1);
+    PyEval_RestoreThread(save);
+    Py_RETURN_TRUE;
+}
+
+/* ---- masks: contiguous, a byte an element ---- */
+static Tensor *mask_of(PyObject *o) {
+    if (Tensor_Check(o)) { Tensor *t = (Tensor *)o; if (t->contiguous && t->dtype->itemsize == 1 && (t->storage->data || !t->numel)) return t; }
+    PyErr_SetString(PyExc_ValueError, "a contiguous mask with bytes is needed");
+    return NULL;
+}
+static PyObject *f_count(PyObject *m, PyObject *o) {      /* count_true(mask) */
+    Tensor *t = mask_of(o);
+    if (!t) return NULL;
+    const uint8_t *p = (const uint8_t *)fl_data(t); int64_t n = t->numel, c = 0;
+    for (int64_t i = 0; i < n; i += 128) { int64_t e = i + 128 < n ? i + 128 : n; int part = 0; for (int64_t j = i; j < e; j++) part += p[j] != 0; c += part; }
+    return PyLong_FromLongLong(c);
+}
+/* compress(out, source, mask): the elements of source (contiguous, like mask) where mask is true. */
+static PyObject *f_compress(PyObject *m, PyObject *const *args, Py_ssize_t n) {
+    Tensor *k = n == 3 ? mask_of(args[2]) : NULL;
+    if (!k || !Tensor_Check(args[0]) || !Tensor_Check(args[1])) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "compress(out, source, mask)"); return NULL; }
+    Tensor *o = (Tensor *)args[0], *s = (Tensor *)args[1];
+    if (!s->contiguous || !o->contiguous || s->numel != k->numel || o->dtype != s->dtype || !s->storage->data) { PyErr_SetString(PyExc_ValueError, "compress: contiguous tensors of one dtype"); return NULL; }
+    const uint8_t *p = (const uint8_t *)fl_data(k); int64_t all = k->numel, room = o->numel, c = 0;
+    char *to = fl_data(o), *from = fl_data(s);
+#define PICK(T) for (int64_t i = 0; i < all && c < room; i++) { ((T *)to)[c] = ((T *)from)[i]; c += p[i] != 0; }
+    switch (o->dtype->itemsize) {
+    case 1: PICK(uint8_t) break;
+    case 2: PICK(uint16_t) break;
+    case 4: PICK(uint32_t) break;
+    case 8: PICK(uint64_t) break;
+    default: PICK(Wide)
+    }
+    Py_RETURN_NONE;
+}
+/* true_places(out, mask): the indices of the true elements, out's columns (one a dimension) filled
+   in the elements' order; out has a row for each. */
+static PyObject *f_places(PyObject *m, PyObject *const *args, Py_ssize_t n) {
+    Tensor *k = n == 2 ? mask_of(args[1]) : NULL;
+    if (!k || !Tensor_Check(args[0])) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "true_places(out, mask)"); return NULL; }
+    Tensor *o = (Tensor *)args[0]; int nd = k->ndim;
+    if (o->ndim != 2 || o->dtype->code != FL_I64 || o->sizes[1] != nd || !nd) { PyErr_SetString(PyExc_ValueError, "true_places: out of (count, dimensions) int64"); return NULL; }
+    const uint8_t *p = (const uint8_t *)fl_data(k); int64_t *q = (int64_t *)fl_data(o), at[FL_MAXDIM] = {0}, last = k->sizes[nd - 1], rows = o->sizes[0], c = 0;
+    int64_t s0 = o->strides[0], s1 = o->strides[1];
+    for (int64_t i = 0; i < k->numel && c < rows; i += last) {
+        int64_t *end = q + (nd - 1) * s1, first = c;
+        for (int64_t j = 0; j < last && c < rows; j++) { end[c * s0] = j; c += p[i + j] != 0; }
+        for (int d = 0; d < nd - 1; d++) for (int64_t r = first; r < c; r++) q[r * s0 + d * s1] = at[d];
+        for (int d = nd - 2; d >= 0; d--) { if (++at[d] < k->sizes[d]) break; at[d] = 0; }
+    }
+    Py_RETURN_NONE;
+}
+static PyMethodDef functions[] = {{"indexed", (PyCFunction)f_indexed, METH_FASTCALL}, {"beyond", (PyCFunction)f_beyond, METH_FASTCALL},
+    {"copy", (PyCFunction)f_copy, METH_FASTCALL}, {"count_true", f_count, METH_O}, {"compress", (PyCFunction)f_compress, METH_FASTCALL},
+    {"true_places", (PyCFunction)f_places, METH_FASTCALL}, {0}};
 int fl_indexed_init(PyObject *m) { return PyModule_AddFunctions(m, functions); }

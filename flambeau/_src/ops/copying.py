@@ -32,6 +32,8 @@ def copy_into(target: Tensor, source: Tensor) -> None:
         return
     if source.untyped_storage() is target.untyped_storage() and source is not target:
         source = _plain_clone(source)
+    if target.dtype is source.dtype and _native.copy(target, source):
+        return
     op = _Identity.op  # type: ignore[attr-defined]
     parts = Split(op, (source,))
     common = target.dtype if target.dtype.is_complex else source.dtype

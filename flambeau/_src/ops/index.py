@@ -55,7 +55,20 @@ def check_indices(t: Tensor, indices: Sequence[Any]) -> None:
 
 def mask_places(mask: Tensor) -> list[Tensor]:
     """The indices of a mask's true elements, a tensor a dimension."""
-    return [share_array(a) for a in (array_of(mask) != 0).nonzero()]
+    if not mask.dim():
+        return []
+    found = places_of(mask)
+    n, (row, column) = found.shape[0], found.stride()
+    return [_native.alias(Tensor, found, (n,), (row,), d * column) for d in range(mask.dim())]
+
+
+def places_of(mask: Tensor) -> Tensor:
+    """The indices of the true elements: a row each, a dimension's side by side in memory."""
+    mask = dense_copy(mask)
+    n = _native.count_true(mask)
+    found = _native.empty((n, mask.dim()), dt.int64, mask.device, (1, n))
+    _native.true_places(found, mask)
+    return found
 
 
 def without_masks(indices: Sequence[Any]) -> list[Any]:
@@ -177,10 +190,14 @@ class Index(Opaque):
         return TensorSpec(where.shape, t.dtype, t.device, where.result_strides())
 
     def run(t: Tensor, indices: Sequence[Any]) -> Tensor:
+        only = indices[-1]
+        if only is not None and only.dtype is dt.int64 and len(indices) <= t.dim():
+            if indices.count(None) == len(indices) - 1 and t._contiguous() and only._contiguous():
+                return along_one(t, len(indices) - 1, only)
         check_indices(t, indices)
-        if len(indices) == 1 and indices[0] is not None and indices[0].dtype is dt.bool_:
-            if indices[0].dim() == t.dim() and t.dim():
-                return chosen(t, indices[0])
+        if len(indices) == 1 and only is not None and only.dtype is dt.bool_ and t.dim():
+            if only.dim() == t.dim():
+                return chosen(t, only)
         where = Layout(t, without_masks(indices))
         where.check_range(t)
         out = _native.empty(where.shape, t.dtype, t.device, where.result_strides())
@@ -190,6 +207,30 @@ class Index(Opaque):
     def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any]) -> Any:
         zeros = aten.new_zeros(g, t.shape)
         return aten.index_put(zeros, indices, g, True), [None] * len(indices)
+
+
+def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
+    """t indexed by one tensor along dimension d; both contiguous."""
+    size, stride, n = t.shape, t.stride(), t.shape[d]
+    bad = _native.beyond(index, -n, n)
+    if bad is not None and 0 not in (*size[:d], *size[d + 1 :]):
+        if not n:
+            raise IndexError("index is out of bounds for dimension with size 0")
+        raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {n}")
+    k = index.numel()
+    shape = (*size[:d], *index.shape, *size[d + 1 :])
+    flat = (*size[:d], k, *size[d + 1 :])
+    out = _native.empty(shape, t.dtype, t.device)
+    inner = stride[d] if n else 1
+    to = [s * k for s in (x // max(n, 1) for x in stride[:d])]
+    walk = [0] * len(flat)
+    walk[d] = 1
+    _native.indexed(
+        "get", _native.alias(Tensor, out, flat, (*to, inner, *stride[d + 1 :]), 0),
+        _native.alias(Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), t.storage_offset()),
+        _native.alias(Tensor, index, flat, walk, index.storage_offset()), stride[d], n,
+    )  # fmt: skip
+    return out
 
 
 class UnsafeIndex(Opaque):
@@ -207,10 +248,10 @@ class UnsafeIndex(Opaque):
 
 def chosen(t: Tensor, mask: Tensor) -> Tensor:
     """t's elements where mask (of t's shape) is true, in order."""
-    found = array_of(t)[array_of(mask)]
-    out = _native.empty((found.size,), t.dtype, t.device)
-    if found.size:
-        array_of(out)[...] = found
+    t, mask = dense_copy(t), dense_copy(mask)
+    out = _native.empty((_native.count_true(mask),), t.dtype, t.device)
+    if out.numel():
+        _native.compress(out, t, mask)
     return out
 
 
@@ -237,9 +278,8 @@ class IndexPut(Written):
             mask is not None and mask.dtype is dt.bool_ and mask.dim() == out.dim() and out.dim()
             and values.numel() == 1 and not accumulate
         ):  # fmt: skip
-            import numpy as np  # lazy: NumPy is heavy
-
-            np.copyto(array_of(out), array_of(values).reshape(()), where=array_of(mask))
+            check_indices(out, indices)
+            aten.masked_fill_(out, mask, aten.reshape(values, ()))
             return
         where = Layout(out, without_masks([owned(i, out) if i is not None else i for i in indices]))
         try:
@@ -395,13 +435,7 @@ class MaskedSelect(Opaque):
         if mask.dtype is not dt.bool_:
             raise RuntimeError("masked_select: expected BoolTensor for mask")
         shape = broadcast_shape([mask.shape, t.shape])
-        import numpy as np  # lazy: NumPy is heavy
-
-        found = np.broadcast_to(array_of(t), shape)[np.broadcast_to(array_of(mask), shape)]
-        out = _native.empty((found.size,), t.dtype, t.device)
-        if found.size:
-            array_of(out)[...] = found
-        return out
+        return chosen(aten.expand(t, shape), aten.expand(mask, shape))
 
     def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor) -> Any:
         shape = broadcast_shape([t.shape, mask.shape])
@@ -492,25 +526,11 @@ class Nonzero(Declaration):
     out = "out"
 
     def run(t: Tensor) -> Tensor:
-        import numpy as np  # lazy: NumPy is heavy
-
-        values = array_of(cast(t, dt.float32) if t.dtype in (dt.bfloat16, dt.float16) else t)
-        found = np.flatnonzero(values) if t.dim() == 1 else np.nonzero(values) if t.dim() else None
-        if found is None:
-            n = int(bool(values))
+        mask = t if t.dtype is dt.bool_ else aten.ne(t, 0)
+        if not t.dim():
+            n = int(mask.item())
             return _native.empty((n, 0), dt.int64, t.device, (1, n))
-        if t.dim() == 1:
-            out = _native.empty((found.size, 1), dt.int64, t.device, (1, found.size))
-            if found.size:
-                array_of(out)[:, 0] = found
-            return out
-        n = found[0].size
-        # torch's layout: one dimension's indices after the other's.
-        out = _native.empty((n, t.dim()), dt.int64, t.device, (1, n))
-        for d, at in enumerate(found):
-            if n:
-                array_of(out)[:, d] = at
-        return out
+        return places_of(mask)
 
 
 class NonzeroStatic(Declaration):

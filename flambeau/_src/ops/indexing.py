@@ -10,7 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.creation import tensor
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.views import LAST
@@ -171,6 +171,11 @@ def _as_index(k: Any) -> Tensor:
     return made
 
 
+def index_op(name: str) -> Any:
+    """The operator that serves index tensors; its arguments are passed on complete."""
+    return packet(name).ops[0]
+
+
 def getitem(self: Tensor, key: Any) -> Tensor:
     """self[key], as torch defines it: views for basic indices, `index` for tensors."""
     if _native.call_bits((self, key), {}, 0) & _PUBLIC:
@@ -185,11 +190,13 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         if not self.dim():
             raise IndexError("slice() cannot be applied to a 0-dim tensor.")
         return slice_at(self, 0, key, always=True)
+    if type(key) is Tensor and key.dim() and self.dim():
+        return dispatch(index_op("index"), (self, [key]))
     keys = tuple(key) if is_tuple_like(key) else (key,)
     result, indices = apply(self, keys)
     if not indices:
         return aten.alias(result) if result is self else result
-    return aten.index(result, indices)
+    return dispatch(index_op("index"), (result, indices))
 
 
 # ---- assignment ----
@@ -272,7 +279,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         short = without_leading_ones(source.shape)
         if tuple(source.shape) != short:
             source = aten.view(source, short)
-        aten.index_put_(part, indices, source)
+        dispatch(index_op("index_put").inplace_op, (part, indices, source, False))
 
 
 def _make_getitem() -> Any:
