@@ -1,0 +1,228 @@
+"""Ahead-of-time autograd: a function compiled with its backward, called like the function.
+
+`AotFunction` keeps an entry for each signature it is called with. An entry is a forward, a
+backward (compiled when first needed), and what to do around them: writes into inputs, outputs that
+are views of inputs, the node that autograd records.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.compiler.assemble import assemble
+from flambeau._src.compiler.joint import Joint, Output, Unsupported, check_inputs, trace_joint
+from flambeau._src.compiler.partition import Cut, default_partition
+from flambeau._src.compiler.passes import tidy
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.record import pack
+from flambeau._src.ir.graph import Graph
+from flambeau._src.ops.call import ALL, aten
+from flambeau._src.util import pytree
+
+__all__ = ["AotFunction", "Compile", "aot_function"]
+
+# graph, its attributes, the fake inputs, whether it is a backward → a callable of the inputs
+Compile = Callable[[Graph, dict[str, Any], list[Any], bool], Callable[[Sequence[Any]], Any]]
+
+
+def own_compiler(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool, *, exact: bool = False) -> Callable[[Sequence[Any]], Any]:
+    """flambeau's own: fused kernels in a flat program."""
+    program = assemble(graph, attributes, exact=exact)
+
+    def call(inputs: Sequence[Any]) -> Any:
+        before, grad = state.set_suspended(ALL), state.set_grad(False)
+        try:
+            return program.call(inputs)
+        finally:
+            state.set_grad(grad)
+            state.set_suspended(before)
+
+    call.program = program  # type: ignore[attr-defined]
+    return call
+
+
+class _Compiled:
+    """The operator of a compiled function's nodes (autograd's protocol)."""
+
+    decl = None
+
+    def __repr__(self) -> str:
+        return "CompiledFunction"
+
+    def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Run the compiled backward on what was saved and the gradients that came."""
+        return node.ctx.backward(node, grads)
+
+
+COMPILED = _Compiled()
+CompiledFunctionBackward = type("CompiledFunctionBackward", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
+
+
+class Entry:
+    """One signature of a function, compiled."""
+
+    def __init__(self, joint: Joint, cut: Cut, compile_: Compile) -> None:
+        self.joint, self.cut, self.compile = joint, cut, compile_
+        self.n_outputs = len(joint.outputs)
+        fakes = [n.meta["val"] for n in joint.primals]
+        self.forward = compile_(cut.forward, joint.attributes, fakes, False)
+        self._backward: Callable[[Sequence[Any]], Any] | None = None
+        self.tangents = [n.meta["val"] for n in joint.tangents]
+        self.has_views = any(r.alias is not None and r.alias.steps for r in joint.results)
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Any:
+        joint = self.joint
+        n = self.n_outputs
+        values = list(self.forward(inputs))
+        outs, saved = values[:n], values[n:]
+        if joint.carrying and state.get_grad():
+            self._record(inputs, outs, saved)
+        for i, place in joint.written:
+            self._write(inputs[i], outs[place])
+        flat = [self._result(r, inputs, outs) for r in joint.results]
+        return pytree.tree_unflatten(flat, joint.out_spec)
+
+    def _record(self, inputs: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
+        wanted = [inputs[i] for i in self.joint.wanted]
+        node = _native.node(CompiledFunctionBackward, COMPILED, wanted)
+        node.num_outputs = len(self.joint.carrying)
+        kept = []
+        for t in saved:
+            if isinstance(t, Tensor):
+                s = _native.saved(t)
+                if state.thread.saved_hooks:
+                    pack(s, t)
+                kept.append(s)
+            else:
+                kept.append(t)
+        node.args = tuple(kept)
+        node.ctx = self
+        for nr, place in enumerate(self.joint.carrying):
+            out = outs[place]
+            if out.requires_grad or any(out is t for t in inputs):
+                out = outs[place] = _native.alias(Tensor, out)
+            out._set_history(node, nr, True)
+
+    def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Gradients of the inputs that want one."""
+        if all(g is None for g in grads):
+            return (None,) * len(self.joint.wanted)
+        if state.get_grad():
+            raise RuntimeError(
+                "torch.compile with aot_autograd does not currently support double backward"
+            )
+        if self._backward is None:
+            cut = self.cut
+            fakes = [n.meta["val"] for n in (*cut.saved, *self.joint.tangents)]
+            self._backward = self.compile(cut.backward, self.joint.attributes, fakes, True)
+        tangents = [_as_traced(g, like) for g, like in zip(grads, self.tangents, strict=True)]
+        saved = node.unpack()
+        return tuple(self._backward([*saved, *tangents]))
+
+    def _write(self, target: Tensor, value: Tensor) -> None:
+        if value.requires_grad:
+            aten.copy_(target, value)
+        else:
+            with state.GradMode(False):
+                aten.copy_(target, value)
+
+    def _result(self, r: Output, inputs: Sequence[Tensor], outs: list[Any]) -> Any:
+        if r.alias is not None:
+            t = inputs[r.alias.index]
+            for step in r.alias.steps:
+                t = step.forward(t, False)
+            return t
+        return r.constant if r.slot is None else outs[r.slot]
+
+
+def _as_traced(g: Any, like: Any) -> Tensor:
+    """A gradient with the geometry that the backward was traced for."""
+    if g is None:
+        return aten.zeros(like.shape, dtype=like.dtype, device=like.device) if like._contiguous() else _strided(like, None)
+    if g.stride() == like.stride():
+        return g
+    return _strided(like, g)
+
+
+def _strided(like: Any, g: Any) -> Tensor:
+    made = aten.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+    return aten.zero_(made) if g is None else aten.copy_(made, g)
+
+
+class AotFunction:
+    """A function, compiled for every signature that it is called with."""
+
+    def __init__(
+        self, fn: Callable[..., Any], compile_: Compile = own_compiler, *,
+        partition: Callable[[Joint], Cut] = default_partition, decompositions: Any = None,
+    ) -> None:  # fmt: skip
+        self.fn, self.compile, self.partition, self.decompositions = fn, compile_, partition, decompositions
+        self.entries: dict[Any, Entry | None] = {}
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        tensors = [v for v in leaves if isinstance(v, Tensor)]
+        key = (spec, state.get_grad(), tuple(_signature(v) for v in leaves), _autocast())
+        entry = self.entries.get(key, self)
+        if entry is self:
+            entry = self.entries[key] = self._compiled(leaves, spec, tensors)
+        if entry is None:
+            return self.fn(*args, **kwargs)
+        return entry(tensors)  # type: ignore[operator]
+
+    def _compiled(self, leaves: list[Any], spec: Any, tensors: list[Tensor]) -> Entry | None:
+        try:
+            check_inputs(tensors)
+        except Unsupported:
+            return None
+        places = [i for i, v in enumerate(leaves) if isinstance(v, Tensor)]
+
+        def flat(*given: Tensor) -> Any:
+            filled = list(leaves)
+            for i, t in zip(places, given, strict=True):
+                filled[i] = t
+            args, kwargs = pytree.tree_unflatten(filled, spec)
+            return self.fn(*args, **kwargs)
+
+        joint = trace_joint(flat, tensors, self.decompositions)
+        cleaned(joint)
+        return Entry(joint, self.partition(joint), self.compile)
+
+
+def cleaned(joint: Joint) -> None:
+    """Tidy the joint graph; what it says of its ends follows."""
+    tidy(joint.graph)
+    ends = list(joint.graph.output_node().args[0])
+    n = len(joint.outputs)
+    joint.outputs, joint.gradients = ends[:n], ends[n:]
+
+
+def _signature(v: Any) -> Any:
+    if isinstance(v, Tensor):
+        return (tuple(v.shape), v.stride(), v.dtype, v.device, v.requires_grad, v.is_leaf, type(v))
+    try:
+        hash(v)
+    except TypeError:
+        return id(v)
+    return (type(v), v)
+
+
+def _autocast() -> Any:
+    found = state.thread.autocast.get("region")
+    return () if found is None else tuple(found.enabled.items()) + tuple(found.dtypes.items())
+
+
+def aot_function(fn: Callable[..., Any], compile_: Compile = own_compiler, **options: Any) -> AotFunction:
+    """`fn` compiled with its backward when it is first called, for each signature anew.
+
+    Raises when called: DataDependentOutputException, DynamicOutputShapeException where the program
+    depends on values.
+    """
+    return AotFunction(fn, compile_, **options)
+
+

@@ -1,0 +1,291 @@
+"""A graph as a flat Python program over kernels: one line a step, values dropped after their use."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.codegen.cpp import print_kernels
+from flambeau._src.compiler.fuse import Fused, Group, complete_args, groups_of
+from flambeau._src.compiler.passes import op_of
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ir.graph import Graph
+from flambeau._src.ir.node import Node
+from flambeau._src.loops.compile import loader
+from flambeau._src.loops.schedule import schedule
+from flambeau._src.ops.call import run
+from flambeau._src.ops.op import Declaration, Op
+from flambeau._src.runtime.toolchain import ToolchainMissing
+from flambeau._src.util.log import warn_once
+
+__all__ = ["Program", "assemble"]
+
+_LITERALS = (int, float, bool, str, type(None))
+
+
+class Program:
+    """A compiled graph. `call(inputs)` takes the placeholders' tensors and returns the outputs as a
+    list; `source` is its text, `kernels` what it compiled."""
+
+    def __init__(self, source: str, names: dict[str, Any], kernels: list[Fused], number: int) -> None:
+        self.source, self.kernels = source, kernels
+        file = f"<flambeau program {number}>"
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+        scope = dict(names)
+        exec(compile(source, file, "exec"), scope)
+        self.call: Callable[[Sequence[Any]], list[Any]] = scope["call"]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        return self.call(inputs)
+
+    def __str__(self) -> str:
+        return self.source
+
+
+_count = iter(range(1 << 60))
+
+
+class _Writer:
+    def __init__(self, graph: Graph, attributes: dict[str, Any], exact: bool) -> None:
+        self.graph, self.attributes, self.exact = graph, attributes, exact
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
+            "run_map": _native.run_map, "run": run,
+        }  # fmt: skip
+        self.var: dict[Node, str] = {}
+        self.fused: list[Fused] = []
+        self.constants: dict[str, str] = {}
+
+    def run(self) -> Program:
+        groups = groups_of(self.graph)
+        kernels = {id(g): Fused(g, self.exact) for g in groups if g.maps}
+        addresses = compile_kernels(list(kernels.values()))
+        output = self.graph.output_node()
+        results = list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
+        inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
+        for n in self.graph.nodes:
+            if n.op in ("placeholder", "get_attr"):
+                self.var[n] = self._name(n.name)
+        for n in self.graph.nodes:
+            if n.op == "get_attr":
+                self.names[self.var[n]] = self.attributes[str(n.target)]
+        body: list[str] = []
+        if inputs:
+            body.append(f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = inputs")
+        last = self._last_uses(groups, results)
+        unused = [self.var[n] for n in inputs if n not in last and n not in results]
+        if unused:
+            body.append(f"del {', '.join(unused)}")
+        for i, g in enumerate(groups):
+            self.lines = []
+            if g.maps:
+                self._map(kernels[id(g)], addresses)
+            else:
+                self._call(g.nodes[0])
+            body += self.lines
+            dead = [self.var[n] for n, at in last.items() if at == i and n in self.var and n.op != "get_attr"]
+            if dead:
+                body.append(f"del {', '.join(dead)}")
+        body.append(f"return [{', '.join(self._value(r) for r in results)}]")
+        text = "def call(inputs):\n" + "".join(f"    {line}\n" for line in body)
+        return Program(text, self.names, list(kernels.values()), next(_count))
+
+    def _last_uses(self, groups: list[Group], results: list[Any]) -> dict[Node, int]:
+        last: dict[Node, int] = {}
+        kept = {r for r in results if isinstance(r, Node)}
+        for i, g in enumerate(groups):
+            for n in g.nodes:
+                if n.users and n not in kept:
+                    last.setdefault(n, i)
+                for source in n.all_input_nodes:
+                    if source not in kept:
+                        last[source] = i
+                if not n.users and n not in kept:
+                    last[n] = i
+        outputs = {n for g in groups if g.maps for n in g.nodes if all(u in g.nodes for u in n.users)}
+        return {n: i for n, i in last.items() if n not in outputs}
+
+    def _name(self, name: str) -> str:
+        return name if name.isidentifier() and name not in self.names and name not in ("call", "inputs") else f"v_{name}"
+
+    # ---- steps ----
+
+    def _empty(self, node: Node, val: Tensor) -> str:
+        name = self.var[node] = self._name(node.name)
+        shape, stride = tuple(val.shape), tuple(val.stride())
+        self.names[val.dtype.name] = val.dtype
+        plain = val._contiguous() and stride == _row_major(shape)
+        return f"{name} = empty({shape}, {val.dtype.name}, cpu{'' if plain else f', {stride}'})"
+
+    def _map(self, kernel: Fused, addresses: dict[str, int] | None) -> None:
+        for n in kernel.outputs:
+            self.lines.append(self._empty(n, n.meta["val"]))
+        outs = _tuple(self.var[n] for n in kernel.outputs)
+        ins = _tuple(self.var[n] for n in kernel.inputs)
+        if not kernel.inputs or addresses is None:
+            name = f"evaluate_{kernel.symbol}"
+            self.names[name] = _evaluated(kernel)
+            self.lines.append(f"{name}({outs}, {ins})")
+            return
+        self.names[kernel.symbol] = addresses[kernel.symbol]
+        self.lines.append(f"run_map({kernel.symbol}, {outs}, {ins}, None)")
+
+    def _call(self, node: Node) -> None:
+        op = op_of(node)
+        name = self.var[node] = self._name(node.name)
+        if op is None:
+            self._function(node, name)
+            return
+        args = complete_args(node)
+        val = node.meta.get("val")
+        if op.decl.kind == "view" and isinstance(val, Tensor) and op.variant == "functional":
+            self.lines.append(f"{name} = {self._view(args[0], val)}")
+            return
+        inner = ", ".join(self._value(v) for v in args)
+        compute = self._compute(node, op, val)
+        if compute is None:
+            self.names[f"op_{_ident(op)}"] = op
+            self.lines.append(f"{name} = run(op_{_ident(op)}, ({inner}{',' if len(args) == 1 else ''}))")
+            return
+        if isinstance(val, Tensor):
+            self.lines.append(self._empty(node, val))
+            self.lines.append(f"{compute}({name}, {inner})")
+            return
+        parts = []
+        for i, v in enumerate(val):
+            part = f"{name}_{i}"
+            stand = Node(self.graph, part, "call_function", run, (), {})
+            self.lines.append(self._empty(stand, v))
+            parts.append(self.var[stand])
+        self.lines.append(f"{name} = {_tuple(parts)}")
+        self.lines.append(f"del {', '.join(parts)}")
+        self.lines.append(f"{compute}({name}, {inner})")
+
+    def _compute(self, node: Node, op: Op, val: Any) -> str | None:
+        """The name of a function that fills outputs allocated here, or None for a plain call."""
+        decl = op.decl
+        if hasattr(decl, "run") or op.variant != "functional" or op.schema.mutates or op.namespace != "aten":
+            return None
+        vals = val if isinstance(val, (tuple, list)) else (val,)
+        if not all(isinstance(v, Tensor) and v.device.type == "cpu" for v in vals):
+            return None
+        kernel = op.kernels.get("cpu")
+        if kernel is not None and decl.compute.__func__ is Declaration.compute.__func__:  # type: ignore[attr-defined]
+            name = f"{op.name}_kernel" + (f"_{op.overload}" if op.overload else "")
+            self.names[name] = kernel
+            return name
+        if kernel is None and decl.expr is None and decl.compute.__func__ is Declaration.compute.__func__:  # type: ignore[attr-defined]
+            return None
+        name = f"compute_{_ident(op)}"
+        self.names[name] = _Compute(op)
+        return name
+
+    def _function(self, node: Node, name: str) -> None:
+        target = f"f_{getattr(node.target, '__name__', 'function')}"
+        self.names[target] = node.target
+        args = ", ".join(self._value(v) for v in node.args)
+        if target == "f_getitem":
+            self.lines.append(f"{name} = {self._value(node.args[0])}[{self._value(node.args[1])}]")
+            return
+        keywords = "".join(f", {k}={self._value(v)}" for k, v in node.kwargs.items())
+        self.lines.append(f"{name} = {target}({args}{keywords})")
+
+    def _view(self, source: Node, val: Tensor) -> str:
+        base = source.meta["val"]
+        name = self.var[source]
+        shift = val.storage_offset() * val.element_size() - base.storage_offset() * base.element_size()
+        same = val.dtype is base.dtype
+        if same:
+            shift //= val.element_size()
+            offset = f"{name}.storage_offset()" + (f" + {shift}" if shift else "")
+            return f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset})"
+        self.names[val.dtype.name] = val.dtype
+        offset = f"({name}.storage_offset() * {base.element_size()} + {shift}) // {val.element_size()}"
+        return f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset}, {val.dtype.name})"
+
+    def _value(self, v: Any) -> str:
+        if isinstance(v, Node):
+            return self.var[v]
+        if type(v) in _LITERALS and v == v and v not in (float("inf"), float("-inf")):
+            return repr(v)
+        if type(v) in (list, tuple):
+            inner = [self._value(x) for x in v]
+            return f"[{', '.join(inner)}]" if type(v) is list else _tuple(inner)
+        if isinstance(v, dt.dtype):
+            self.names[v.name] = v
+            return v.name
+        key = f"c{len(self.constants)}"
+        self.constants[key] = key
+        self.names[key] = v
+        return key
+
+
+class _Compute:
+    """An operator's own computation into given outputs."""
+
+    __slots__ = ("decl", "op")
+
+    def __init__(self, op: Op) -> None:
+        self.op, self.decl = op, op.decl
+
+    def __call__(self, outs: Any, *args: Any) -> None:
+        self.decl.compute(self.op, outs, args)
+
+
+def _evaluated(kernel: Fused) -> Callable[[Any, Any], None]:
+    """The kernel's expression in NumPy: on machines without a compiler, and without operands."""
+    common = kernel.in_dtypes[0] if kernel.in_dtypes else kernel.out_dtypes[0]
+
+    def evaluate(outs: Any, ins: Any) -> None:
+        slot("evaluate")(kernel.expr, "map", outs, ins, (), None, dt.DTYPES[common])
+
+    return evaluate
+
+
+def _ident(op: Op) -> str:
+    return f"{op.namespace}_{op.name}_{op.overload}".strip("_") if op.namespace != "aten" else f"{op.name}_{op.overload}".strip("_")
+
+
+def _tuple(parts: Any) -> str:
+    items = list(parts)
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    out, c = [0] * len(shape), 1
+    for i in range(len(shape) - 1, -1, -1):
+        out[i] = c
+        c *= max(shape[i], 1)
+    return tuple(out)
+
+
+_ADDRESSES: dict[str, int] = {}
+
+
+def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
+    """The addresses of kernels, compiled together; None when this machine cannot compile."""
+    fresh: dict[str, Fused] = {}
+    for k in kernels:
+        if k.symbol not in _ADDRESSES and k.inputs:
+            fresh[k.symbol] = k
+    if fresh:
+        load = loader()
+        if load.sources != "auto":
+            return None
+        text = print_kernels([(s, k.kernel, schedule(k.kernel)) for s, k in fresh.items()], load.target)
+        try:
+            _ADDRESSES.update(load.load(text, list(fresh)))
+        except ToolchainMissing as e:
+            warn_once("no-fusion", f"compiled programs evaluate their kernels in NumPy, which is slow: {e}")
+            return None
+    return _ADDRESSES
+
+
+def assemble(graph: Graph, attributes: dict[str, Any], *, exact: bool = False) -> Program:
+    """The program of a functional graph. With `exact` every operator rounds as it does in eager."""
+    return _Writer(graph, attributes, exact).run()
