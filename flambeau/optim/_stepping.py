@@ -18,7 +18,7 @@ def _use_grad_for_differentiable(func: _F) -> _F:
     @functools.wraps(func)
     def step(*args: Any, **kwargs: Any) -> Any:
         before = torch.is_grad_enabled()
-        torch.set_grad_enabled(args[0].defaults["differentiable"])
+        torch.set_grad_enabled(bool(args[0].defaults.get("differentiable")))
         try:
             return func(*args, **kwargs)
         finally:
@@ -271,27 +271,29 @@ def fused_step(
     lr: Any,
     grad_scale: Tensor | None,
     found_inf: Tensor | None,
+    *,
+    counted: bool = True,
     **options: Any,
 ) -> None:
     """Call a ``_fused_*`` operator once for each device and dtype of the parameters.
 
-    `lists` are its list arguments in order, the parameters first. Where there are six, the last
-    are the step counters (0-dim, on the device of the parameters), which are counted up here,
-    and down again where `found_inf` says that the step was not taken.
+    `lists` are its list arguments in order, the parameters first. With `counted` the last are the
+    step counters (0-dim, on the device of the parameters), which are counted up here, and down
+    again where `found_inf` says that the step was not taken.
     """
     for part in _per_device_and_dtype(lists):
         device = part[0][0].device
         scale = None if grad_scale is None else grad_scale.to(device, non_blocking=True)
         skipped = None if found_inf is None else found_inf.to(device, non_blocking=True)
-        steps = part[5] if len(part) > 3 else []
-        if steps:
-            torch._foreach_add_(steps, 1)
+        steps = part[-1] if counted else []
+        for step in steps:
+            step += 1
         rate = lr
         if isinstance(lr, Tensor) and lr.device.type != "cpu" and lr.device != device:
             rate = lr.to(device, non_blocking=True)
         operator(*part, lr=rate, grad_scale=scale, found_inf=skipped, **options)
-        if skipped is not None and steps:
-            torch._foreach_sub_(steps, [skipped] * len(steps))
+        for step in steps if skipped is not None else ():
+            step -= skipped
 
 
 def _per_device_and_dtype(lists: list[list[Any]]) -> list[list[list[Any]]]:

@@ -158,6 +158,7 @@ def sgd(
                 lr,
                 grad_scale,
                 found_inf,
+                counted=False,
                 weight_decay=weight_decay,
                 momentum=momentum,
                 dampening=dampening,

@@ -53,7 +53,8 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAvgFn:
     @torch.no_grad()
     def ema_update(ema_param_list: PARAM_LIST, current_param_list: PARAM_LIST, _: Any) -> None:
         if _averages(ema_param_list[0]):
-            torch._foreach_lerp_(ema_param_list, current_param_list, 1 - decay)
+            for ema, current in zip(ema_param_list, current_param_list, strict=True):
+                ema.lerp_(current, 1 - decay)
         else:
             for ema, current in zip(ema_param_list, current_param_list, strict=True):
                 ema.copy_(ema * decay + current * (1 - decay))
@@ -72,11 +73,11 @@ def get_swa_multi_avg_fn() -> MultiAvgFn:
     ) -> None:
         if _averages(averaged_param_list[0]):
             weight = 1 / (num_averaged + 1)
-            torch._foreach_lerp_(averaged_param_list, current_param_list, weight)
+            for average, current in zip(averaged_param_list, current_param_list, strict=True):
+                average.lerp_(current, weight)
         else:
-            differences = torch._foreach_sub(current_param_list, averaged_param_list)
-            shares = [num_averaged + 1] * len(averaged_param_list)
-            torch._foreach_addcdiv_(averaged_param_list, differences, shares)
+            for average, current in zip(averaged_param_list, current_param_list, strict=True):
+                average.addcdiv_(current - average, num_averaged + 1)
 
     return swa_update
 
