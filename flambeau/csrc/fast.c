@@ -439,7 +439,9 @@ static const struct { const char *name; int kind; fast_call call; } kinds[] = {
     {"linear", FL_K_LINEAR, linear_call}, {"view", FL_K_VIEW, fl_view_call}, {"reshape", FL_K_RESHAPE, fl_view_call}, {"t", FL_K_T, fl_view_call},
     {"transpose", FL_K_TRANSPOSE, fl_view_call}, {"permute", FL_K_PERMUTE, fl_view_call}, {"unsqueeze", FL_K_UNSQUEEZE, fl_view_call},
     {"squeeze", FL_K_SQUEEZE, fl_view_call}, {"select", FL_K_SELECT, fl_view_call}, {"slice", FL_K_SLICE, fl_view_call}, {"expand", FL_K_EXPAND, fl_view_call},
-    {"detach", FL_K_DETACH, fl_view_call}, {"getitem", FL_K_GETITEM, fl_view_call}, {NULL, 0, NULL}};
+    {"detach", FL_K_DETACH, fl_view_call}, {"getitem", FL_K_GETITEM, fl_view_call},
+    {"flatten", FL_K_FLATTEN, fl_view_call}, {"narrow", FL_K_NARROW, fl_view_call}, {"split", FL_K_SPLIT, fl_view_call},
+    {"chunk", FL_K_CHUNK, fl_view_call}, {"unbind", FL_K_UNBIND, fl_view_call}, {NULL, 0, NULL}};
 /* Fast(kind, ntensors, params=((name, default), ...), out_bool=False, swap=False, tail=()) */
 static PyObject *fast_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     static char *names[] = {"kind", "ntensors", "params", "out_bool", "swap", "tail", "numbers", NULL};

@@ -3,7 +3,8 @@
 #include "native.h"
 
 enum { FL_K_NONE, FL_K_MAP, FL_K_MAP_INPLACE, FL_K_MM, FL_K_ADDMM, FL_K_SUM, FL_K_LINEAR, FL_K_VIEW, FL_K_RESHAPE, FL_K_T, FL_K_TRANSPOSE,
-       FL_K_PERMUTE, FL_K_UNSQUEEZE, FL_K_SQUEEZE, FL_K_SELECT, FL_K_SLICE, FL_K_EXPAND, FL_K_DETACH, FL_K_GETITEM };
+       FL_K_PERMUTE, FL_K_UNSQUEEZE, FL_K_SQUEEZE, FL_K_SELECT, FL_K_SLICE, FL_K_EXPAND, FL_K_DETACH, FL_K_GETITEM,
+       FL_K_FLATTEN, FL_K_NARROW, FL_K_SPLIT, FL_K_CHUNK, FL_K_UNBIND };
 enum { FL_MAXPARAMS = 4 };
 typedef struct Fast Fast;
 typedef PyObject *(*fast_call)(Fast *, PyObject *const *, Py_ssize_t, PyObject *);

@@ -84,6 +84,48 @@ static PyObject *with_rest(Fast *f, Tensor *t, int nd, const int64_t *sz, const 
 #define RECORDING(t) (fl_recording() && fl_requires_grad(t))
 #define REST(...) (RECORDING(t) ? Py_BuildValue(__VA_ARGS__) : PyTuple_New(0))
 
+/* Several views at once: stretches of `each` along d, or (each < 0) every index of d. */
+static PyObject *several(Fast *f, Tensor *t, int d, int64_t each, PyObject *rest) {
+    int needs = RECORDING(t), nd = t->ndim, gone = each < 0;
+    int64_t len = t->sizes[d], count = gone ? len : each ? (len + each - 1) / each : 1, sz[FL_MAXDIM], st[FL_MAXDIM];
+    if (count < 1) count = gone ? 0 : 1;
+    memcpy(sz, t->sizes, nd * sizeof *sz); memcpy(st, t->strides, nd * sizeof *st);
+    if (gone) for (int k = d; k + 1 < nd; k++) { sz[k] = sz[k + 1]; st[k] = st[k + 1]; }
+    PyObject *out = rest ? PyTuple_New(count) : NULL, *outs = needs ? PyTuple_New(count) : NULL;
+    Node *node = out && needs ? fl_node((PyTypeObject *)f->node_type, f->op, 1) : NULL;
+    if (!out || (needs && (!outs || !node || fl_edge(node, 0, t) < 0))) goto fail;
+    for (int64_t i = 0; i < count; i++) {
+        if (!gone) sz[d] = len - i * each < each ? len - i * each : each;
+        Tensor *v = fl_alias(t, nd - gone, sz, st, t->offset + i * (gone ? 1 : each) * t->strides[d]);
+        if (!v) goto fail;
+        PyTuple_SET_ITEM(out, i, (PyObject *)v);
+        v->attr_version = fl_version(v);
+        v->flags |= FL_T_MULTI_VIEW;
+        if (!(t->flags & FL_T_INFERENCE)) v->base = (Tensor *)Py_NewRef((PyObject *)(t->base ? t->base : t));
+        if (!fl_state.grad) { v->flags |= FL_T_NOGRAD_VIEW; v->requires_grad = v->base && v->base->requires_grad; }
+        if (needs) {
+            PyObject *g = (PyObject *)fl_geometry(v);
+            if (!g) goto fail;
+            PyTuple_SET_ITEM(outs, i, g);
+            fl_attach(v, node, (int)i);
+        }
+    }
+    if (needs) {
+        Py_ssize_t nr = PyTuple_GET_SIZE(rest);
+        PyObject *args = PyTuple_New(1 + nr), *g = (PyObject *)fl_geometry(t);
+        if (!args || !g) { Py_XDECREF(args); Py_XDECREF(g); goto fail; }
+        PyTuple_SET_ITEM(args, 0, g);
+        for (Py_ssize_t i = 0; i < nr; i++) PyTuple_SET_ITEM(args, 1 + i, Py_NewRef(PyTuple_GET_ITEM(rest, i)));
+        node->args = args; node->outs = outs; node->needs = (int)count;
+        Py_DECREF(node);
+    }
+    Py_DECREF(rest);
+    return out;
+fail:
+    Py_XDECREF(out); Py_XDECREF(outs); Py_XDECREF(node); Py_XDECREF(rest);
+    return NULL;
+}
+
 PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (kw || n < 1 || !Tensor_Check(a[0])) return NULL;
     Tensor *t = (Tensor *)a[0];
@@ -158,6 +200,33 @@ PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) 
         { int64_t off = t->offset + e * st[d];
           for (k = (int)d; k + 1 < nd; k++) { sz[k] = sz[k + 1]; st[k] = st[k + 1]; }
           return with_rest(f, t, nd - 1, sz, st, off, REST("(LL)", (long long)d, (long long)e)); }
+    case FL_K_FLATTEN:                                   /* recorded as view */
+        d = 0; e = -1;
+        if (n > 3 || (n > 1 && !one_int(a[1], &d)) || (n > 2 && !one_int(a[2], &e)) || !nd || !wrap(&d, nd) || !wrap(&e, nd) || d > e) return NULL;
+        if (d == e) return Py_NewRef((PyObject *)t);
+        if (!t->contiguous && RECORDING(t)) return NULL;
+        for (k = (int)d + 1; k <= e; k++) sz[d] *= sz[k];
+        for (k = (int)e + 1; k < nd; k++) sz[d + k - e] = sz[k];
+        nd -= (int)(e - d);
+        if (!view_strides(t, nd, sz, st)) return NULL;
+        return with_rest(f, t, nd, sz, st, t->offset, REST("(N)", tuple_of(nd, sz)));
+    case FL_K_NARROW: {                                  /* recorded as slice */
+        int64_t len;
+        if (n != 4 || !one_int(a[1], &d) || !one_int(a[2], &e) || !one_int(a[3], &len) || !nd || !wrap(&d, nd)) return NULL;
+        if (e < 0) e += sz[d];
+        if (e < 0 || len < 0 || e + len > sz[d]) return NULL;
+        sz[d] = len;
+        return with_rest(f, t, nd, sz, st, t->offset + e * st[d], REST("(LLLi)", (long long)d, (long long)e, (long long)(e + len), 1));
+    }
+    case FL_K_SPLIT: case FL_K_CHUNK:
+        e = 0;
+        if (n < 2 || n > 3 || !one_int(a[1], &d) || (n > 2 && !one_int(a[2], &e)) || !nd || !wrap(&e, nd) || d <= 0 || !sz[e]) return NULL;
+        if (f->kind == FL_K_CHUNK) d = (sz[e] + d - 1) / d;
+        return several(f, t, (int)e, d, REST("(LL)", (long long)d, (long long)e));
+    case FL_K_UNBIND:
+        d = 0;
+        if (n > 2 || (n > 1 && !one_int(a[1], &d)) || !nd || !wrap(&d, nd)) return NULL;
+        return several(f, t, (int)d, -1, REST("(L)", (long long)d));
     default: return NULL;
     }
 }

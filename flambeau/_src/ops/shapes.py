@@ -18,6 +18,9 @@ from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.strided import AsStrided, as_copy
 from flambeau._src.ops import views as v
 
+call_bits = _native.call_bits
+_PUBLIC = state.FUNCTION | state.FUNCTION_MODE
+
 for _view in (
     v.ViewDtype, v.ViewSize, v.Expand, v.Permute, v.Transpose, v.T, v.Select, v.Slice, v.Unsqueeze,
     v.Squeeze, v.SqueezeDim, v.SqueezeDims, v.Diagonal, v.Unfold, v.Alias, v.ReshapeAlias,
@@ -26,10 +29,29 @@ for _view in (
     as_copy(_view)
 
 
-class Reshape(Composite):
+class FastComposite(Composite):
+    """A composite whose plain call C makes, recorded as the view that it dissolves into."""
+
+    fast_kind = ""
+    recorded_as: tuple[str, str] = ("", "")
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        if op.variant != "functional":
+            return None
+        name, overload = cls.recorded_as
+        view = packet(name).overload(overload)
+        fast = _native.Fast(cls.fast_kind, 1)
+        fast.set_node(view, view.node_type)  # type: ignore[union-attr]
+        return fast
+
+
+class Reshape(FastComposite):
     """Other extents over the same elements: a view where strides allow it, else a copy."""
 
     schema = "reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)"
+    fast_kind = "reshape"
+    recorded_as = ("view", "")
 
     def decompose(self: Tensor, shape: Sequence[int]) -> Tensor:
         size = v.infer_size(shape, self.numel())
@@ -39,16 +61,6 @@ class Reshape(Composite):
                 return aten.view(self, size)
             return aten._reshape_alias(self, size, stride)
         return aten._unsafe_view(aten.clone(self, memory_format=layout.contiguous_format), size)
-
-    @classmethod
-    def fast(cls, op: Op) -> Any:
-        """C makes the views; they are recorded as `view`."""
-        if op.variant != "functional":
-            return None
-        view = packet("view").overload("")
-        fast = _native.Fast("reshape", 1)
-        fast.set_node(view, view.node_type)
-        return fast
 
 
 class ReshapeAs(Composite):
@@ -90,8 +102,11 @@ class BroadcastTo(Composite):
         return aten.expand(self, size)
 
 
-class Flatten(Composite):
+class Flatten(FastComposite):
     """The dimensions from start_dim to end_dim made one."""
+
+    fast_kind = "flatten"
+    recorded_as = ("view", "")
 
     schema = "flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)"
 
@@ -204,8 +219,11 @@ class MoveDims(Composite):
         return _moved(self, source, destination)
 
 
-class Narrow(Composite):
+class Narrow(FastComposite):
     """length indices of a dimension from start on."""
+
+    fast_kind = "narrow"
+    recorded_as = ("slice", "Tensor")
 
     schema = "narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)"
 
@@ -346,8 +364,11 @@ def _chunk_extents(self: Tensor, chunks: int, dim: int) -> tuple[int, int]:
     return n, (n + chunks - 1) // chunks
 
 
-class Chunk(Composite):
+class Chunk(FastComposite):
     """At most `chunks` parts of equal extent (the last may be smaller) along dim."""
+
+    fast_kind = "chunk"
+    recorded_as = ("split", "Tensor")
 
     schema = "chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]"
 
@@ -623,15 +644,15 @@ class ConjPhysical(Composite):
 # ---- what is Python on every path ----
 
 
-def _property(name: str, operator: str, setter: Any = None) -> property:
+def _property(name: str, body: Any, setter: Any = None) -> property:
     """A property that modes and subclasses see as `Tensor.name.__get__`."""
 
     def get(self: Tensor) -> Any:
-        if _native.call_bits((self,), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
+        if (self._bits or state.get_active()) and call_bits((self,), {}, 0) & _PUBLIC:
             return slot("function_layer")(made.__get__, (self,), {})
-        return getattr(aten, operator)(self)
+        return body(self)
 
-    made = property(get, setter, doc=f"`{operator}` of the tensor.")
+    made = property(get, setter, doc=body.__doc__)
     return made
 
 
@@ -662,6 +683,21 @@ def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, .
             return aten.split(self, int(split_size), dim)
         split_size = split_size.tolist()
     return aten.split_with_sizes(self, split_size, dim)
+
+
+def _fast_split() -> Any:
+    """The method `split`: C takes one extent, Python the rest."""
+    fresh = True
+
+    def slow(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
+        nonlocal fresh
+        if fresh:
+            fresh = False
+            method._set_fast(packet("split").overload("Tensor").fast)  # type: ignore[union-attr]
+        return split_method(self, split_size, dim)
+
+    method = _native.Method("split", slow)
+    return method
 
 
 @overridable
@@ -736,9 +772,10 @@ def is_neg(self: Tensor) -> bool:
 
 METHODS: dict[str, Any] = {
     "is_conj": is_conj, "is_neg": is_neg,
-    "T": _property("T", "numpy_T"), "mT": _property("mT", "mT"), "H": _property("H", "matrix_H"),
-    "mH": _property("mH", "mH"), "real": _property("real", "real", _set_part("real")),
-    "imag": _property("imag", "imag", _set_part("imag")), "split": split_method,
+    "T": _property("T", NumpyT.decompose), "mT": _property("mT", MT.decompose),
+    "H": _property("H", MatrixH.decompose), "mH": _property("mH", MH.decompose),
+    "real": _property("real", Real.decompose, _set_part("real")),
+    "imag": _property("imag", Imag.decompose, _set_part("imag")), "split": _fast_split(),
     "unflatten": unflatten_method,
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {

@@ -546,7 +546,11 @@ class ViewAsComplex(View):
 class MultiView(View):
     """Several views: `views(self, …) -> [(size, stride, offset), …]`."""
 
-    undefined_grads = False
+    fast_kind = ""
+
+    @classmethod
+    def fast(cls, op: Op) -> Any:
+        return _native.Fast(cls.fast_kind, 1) if cls.fast_kind else None
 
     @classmethod
     def run(cls, *args: Any) -> tuple[Tensor, ...]:
@@ -593,6 +597,7 @@ class Split(MultiView):
 
     schema = "split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]"
     public = "method"
+    fast_kind = "split"
 
     def views(t: Tensor, split_size: int, dim: int) -> list[Geometry]:
         return pieces(t, split_extents(t, split_size, dim), wrap_dim(dim, t.dim()))
@@ -636,6 +641,7 @@ class Unbind(MultiView):
     """Every index of a dimension, each without it."""
 
     schema = "unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]"
+    fast_kind = "unbind"
 
     def views(t: Tensor, dim: int) -> list[Geometry]:
         if not t.dim():
