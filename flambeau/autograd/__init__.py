@@ -9,6 +9,7 @@ from flambeau._src.autograd.modes import (
     is_view_replay_enabled,
 )
 from flambeau._src.autograd.saved import SavedTensor
+from flambeau._src.core.state import thread
 from flambeau.autograd import grad_mode, graph, variable
 from flambeau.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
 from flambeau.autograd.function import Function, NestedIOFunction
@@ -44,3 +45,9 @@ __all__ = [
     "set_multithreading_enabled",
     "variable",
 ]
+
+
+def _is_checkpoint_valid() -> bool:
+    """False inside `grad`, or a backward with `inputs`: those leave gradients out."""
+    this = thread.backward_pass
+    return this is None or not this.limited
