@@ -39,6 +39,7 @@ globals().update(_derive.public_functions())
 globals().update(_public.functions())
 _derive.install_operators({**_methods, **_public.operator_methods()})
 _public.fill_slots()
+_public.adopt(__name__, globals())
 
 # What Tensor and its storages have from the public libraries.
 importlib.import_module("flambeau._tensor")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import io
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor, UntypedStorage
 from flambeau._src import _native
+from flambeau._src.core.slots import fill as _fill_slot
 
 from ._storage_memory import SharedMemory, map_file
 
@@ -96,6 +98,46 @@ def _over(storage: Any, dtype: Any) -> Any:
 # What the cell is given.
 
 
+def _new(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """`UntypedStorage(size or bytes, device=…)` in all its forms (slot 'new_storage')."""
+    device = torch.device("cpu")
+    given = list(args)
+    for name, value in (kwargs or {}).items():
+        if name == "device":
+            device = torch.device("cpu" if value is None else value)
+        elif name in ("size", "nbytes") and not given:
+            given.append(value)
+        else:
+            raise RuntimeError(
+                f"torch.UntypedStorage(): got an unexpected keyword argument '{name}'"
+            )
+    if len(given) == 2 and isinstance(given[1], torch.device):
+        device = given.pop()
+    if len(given) > 1:
+        raise RuntimeError("torch.UntypedStorage() takes one positional argument: a size or bytes")
+    source = given[0] if given else 0
+    if isinstance(source, int):
+        return cls.allocate(source, device)  # type: ignore[attr-defined]
+    if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+        raise TypeError(
+            f"torch.UntypedStorage(): expected an int or a sequence, but got "
+            f"{type(source).__name__}"
+        )
+    for item in source:
+        if not isinstance(item, int):
+            raise RuntimeError(
+                "torch.UntypedStorage(): tried to construct a storage from a sequence "
+                f"({type(source).__name__}), but one of the items was of type "
+                f"{type(item).__name__} instead of int"
+            )
+    made = cls.allocate(len(source), torch.device("cpu"))  # type: ignore[attr-defined]
+    memoryview(made)[:] = bytes(item & 0xFF for item in source)
+    return made if device.type == "cpu" else _to(made, device=device)
+
+
+_fill_slot("new_storage", _new)
+
+
 def _bounds(storage: Any, index: slice) -> tuple[int, int]:
     start, stop, step = index.indices(storage.nbytes())
     if step != 1:
@@ -110,31 +152,44 @@ def _getitem(self: Any, index: Any) -> Any:
     if isinstance(index, slice):
         start, stop = _bounds(self, index)
         return UntypedStorage.from_pointer(self.data_ptr() + start, stop - start, self)
-    return memoryview(self)[_checked_index(self, index)]
+    return _bytes(self)[_checked_index(self, index)]
+
+
+def _bytes(storage: Any) -> memoryview:
+    """The bytes, to be read and written."""
+    if storage.device.type != "cpu":
+        raise NotImplementedError(f"Not available for '{storage.device.type}' device type")
+    return memoryview(storage)
 
 
 def _checked_index(storage: Any, index: Any) -> int:
     size = storage.nbytes()
-    try:
-        at = index.__index__()
-    except AttributeError:
-        raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}") from None
-    if not -size <= at < size:
+    if not isinstance(index, int):
+        raise TypeError(f"can't index a torch.UntypedStorage with {type(index).__name__}")
+    if not -size <= index < size:
+        # Counted from the end once, as torch's message has it.
+        at = index + size if index < 0 else index
         raise IndexError(f"index {at} out of range for storage of size {size}")
-    return at % size
+    return index % size
 
 
 def _setitem(self: Any, index: Any, value: Any) -> None:
-    view = memoryview(self)
+    view = _bytes(self)
+    if not isinstance(value, int):
+        raise RuntimeError(
+            f"can only set storage content with a int types, but got {type(value).__name__} instead"
+        )
     if isinstance(index, slice):
         start, stop = _bounds(self, index)
         view[start:stop] = bytes([value & 0xFF]) * (stop - start)
-    else:
-        view[_checked_index(self, index)] = value & 0xFF
+        return
+    if isinstance(index, int) and not -len(view) <= index < len(view):
+        raise RuntimeError("out of bounds")
+    view[_checked_index(self, index)] = value & 0xFF
 
 
 def _iter(self: Any) -> Iterator[int]:
-    return iter(memoryview(self))
+    return iter(_bytes(self))
 
 
 def _repr(self: Any) -> str:
@@ -148,7 +203,7 @@ def _copy_into(self: Any, source: Any, non_blocking: bool | None = None) -> Any:
     """Copy the bytes of another storage of the same size."""
     if self.nbytes() != source.nbytes():
         raise RuntimeError(
-            f"size does not match, self was {self.nbytes()} but source was {source.nbytes()}"
+            f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes"
         )
     _over(self, torch.uint8).copy_(_over(source, torch.uint8), bool(non_blocking))
     return self
@@ -192,7 +247,9 @@ def _cuda(self: Any, device: Any = None, non_blocking: bool = False) -> Any:
 
 def _fill(self: Any, value: int) -> Any:
     """Set all bytes."""
-    _over(self, torch.uint8).fill_(value)
+    if not isinstance(value, int):
+        raise RuntimeError(f"fill_ expects int, but got {type(value).__name__}")
+    _over(self, torch.uint8).fill_(value & 0xFF)
     return self
 
 
@@ -258,16 +315,55 @@ def _from_file(cls: Any, filename: Any, shared: bool = False, nbytes: int = 0) -
     return storage
 
 
-def _from_buffer(cls: Any, buffer: Any, *_: Any, **__: Any) -> Any:
-    """A storage with a copy of the bytes of a buffer."""
+def _from_buffer(
+    cls: Any,
+    buffer: Any,
+    byte_order: str | None = None,
+    count: int = -1,
+    offset: int = 0,
+    dtype: Any = None,
+) -> Any:
+    """A storage with a copy of the bytes of a buffer.
+
+    Args:
+        buffer: what has the buffer protocol.
+        byte_order: "native", "little" or "big": how the numbers in it are written.
+        count: of numbers to take; all for -1.
+        offset: of the first one, in bytes.
+        dtype: of the numbers.
+    """
+    dtype = torch.uint8 if dtype is None else dtype
+    if byte_order not in (None, "native", "little", "big"):
+        raise ValueError(
+            f"invalid byte_order '{byte_order}' (expected 'big', 'little', or 'native')"
+        )
     source = memoryview(buffer).cast("B")
-    storage = UntypedStorage(source.nbytes)
-    memoryview(storage)[:] = source
+    if offset < 0 or offset > source.nbytes:
+        raise ValueError(
+            f"offset must be non-negative and no greater than buffer length ({source.nbytes}) , "
+            f"but got {offset}"
+        )
+    size = dtype.itemsize
+    if count < 0:
+        if (source.nbytes - offset) % size:
+            raise ValueError(
+                f"buffer size ({source.nbytes}) must be a multiple of element size ({size})"
+            )
+        count = (source.nbytes - offset) // size
+    if offset + count * size > source.nbytes:
+        raise ValueError(
+            f"buffer has only {source.nbytes - offset} elements after offset {offset}, "
+            f"but specified a size of {count}"
+        )
+    storage = UntypedStorage(count * size)
+    memoryview(storage)[:] = source[offset : offset + count * size]
+    if byte_order not in (None, "native", sys.byteorder):
+        _byteswap(storage, dtype)
     return storage
 
 
-def _get_device(self: Any) -> int:
-    return -1 if self.device.type == "cpu" else self.device.index
+def _get_device(self: Any) -> int | None:
+    return self.device.index
 
 
 def _pin_memory(self: Any, device: Any = None) -> Any:
@@ -296,7 +392,7 @@ def _attach() -> None:
         "__sizeof__": lambda self: object.__sizeof__(self) + self.nbytes(),
         "copy_": _copy_into,
         "clone": _clone,
-        "tolist": lambda self: list(memoryview(self)),
+        "tolist": lambda self: list(_bytes(self)),
         "fill_": _fill,
         "to": _to,
         "cpu": lambda self: _to(self, device="cpu"),
@@ -309,9 +405,10 @@ def _attach() -> None:
         "share_memory_": lambda self: share_memory(self),
         "is_shared": is_shared,
         "is_pinned": lambda self, device=None: False,
+        "is_hpu": property(lambda self: self.device.type == "hpu"),
         "pin_memory": _pin_memory,
         "get_device": _get_device,
-        "type": lambda self, dtype=None: "torch.UntypedStorage" if dtype is None else self,
+        "type": lambda self, dtype=None, non_blocking=False: "torch.storage.UntypedStorage" if dtype is None else self,
         "is_cuda": property(lambda self: self.device.type == "cuda"),
         "is_sparse": False,
         "is_sparse_csr": False,
@@ -564,10 +661,11 @@ class TypedStorage:
         return _load_from_bytes, (buffer.getvalue(),)
 
     @classmethod
-    def from_buffer(cls, buffer: Any, *_: Any, dtype: Any = None, **__: Any) -> TypedStorage:
-        """A storage with a copy of the bytes of a buffer."""
-        storage = UntypedStorage.from_buffer(buffer)
-        return TypedStorage(wrap_storage=storage, dtype=dtype or torch.uint8, _internal=True)
+    def from_buffer(cls, *args: Any, dtype: Any = None, **kwargs: Any) -> TypedStorage:
+        """A storage with a copy of the numbers in a buffer: (buffer, byte_order, count, offset)."""
+        dtype = getattr(cls, "dtype", dtype) or torch.get_default_dtype()
+        storage = UntypedStorage.from_buffer(*args, dtype=dtype, **kwargs)
+        return TypedStorage(wrap_storage=storage, dtype=dtype, _internal=True)
 
     @classmethod
     def from_file(cls, filename: Any, shared: bool = False, size: int = 0) -> Any:

@@ -3,6 +3,7 @@ lazily loaded names. Tables only; rank R9 (it may see everything below the publi
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from flambeau._src.autograd import api as autograd_api
@@ -12,8 +13,10 @@ from flambeau._src.core import generator, interchange, printing, return_types, s
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import creation, foreach, index, indexing, joining, search, shapes
+from flambeau._src.ops import creation, foreach, index, indexing, joining, legacy, search, shapes
 
+_ENGINE = ("flambeau._src", "flambeau._native")
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 LAZY_MODULES = (
     "nn", "optim", "utils", "autograd", "fx", "func", "linalg", "fft", "special", "distributions",
     "distributed", "cuda", "backends", "jit", "onnx", "export", "compiler", "library", "random",
@@ -37,7 +40,7 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
 def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
-        **toplevel.METHODS, **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS,
+        **toplevel.METHODS, **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS,
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
         **hooks.METHODS, **tensors.METHODS,
     }  # fmt: skip
@@ -49,9 +52,21 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
+
+
+def adopt(root: str, namespace: dict[str, Any]) -> None:
+    """Give what the root shows, and the engine defines, the root's name as its module."""
+    for value in namespace.values():
+        if isinstance(value, (types.FunctionType, type)) and value.__module__.startswith(_ENGINE):
+            if value.__flags__ & _IMMUTABLE if isinstance(value, type) else False:
+                continue
+            value.__module__ = root
+    for value in (_native.Tensor, *legacy.CPU_TYPES.values()):
+        value.__module__ = root
+    _native.UntypedStorage.__module__ = f"{root}.storage"
 
 
 def operator_methods() -> dict[str, Any]:

@@ -101,13 +101,24 @@ static void dealloc(Storage *s) {
     PyObject_Free(s);
     Py_DECREF(type);
 }
+/* UntypedStorage(nbytes=0, device=cpu); other arguments (a sequence of bytes, a device by name) are Python's. */
 static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *kw) {
-    static char *names[] = {"nbytes", "device", NULL};
-    long long n = 0; PyObject *dev = NULL;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|LO", names, &n, &dev)) return NULL;
-    if (n < 0) { PyErr_Format(PyExc_RuntimeError, "Storage size calculation overflowed with sizes=[%lld]", n); return NULL; }
-    Device *d = dev && Py_TYPE(dev) == &DeviceType ? (Device *)dev : fl_cpu;
-    return (PyObject *)(d->type == 0 ? fl_storage_new(n, d) : fl_storage_fake(n, d));
+    Py_ssize_t n = PyTuple_GET_SIZE(args);
+    if ((n == 1 && PyLong_CheckExact(PyTuple_GET_ITEM(args, 0)) && !kw) || (!n && !kw)) {
+        long long nbytes = n ? PyLong_AsLongLong(PyTuple_GET_ITEM(args, 0)) : 0;
+        if (nbytes == -1 && PyErr_Occurred()) return NULL;
+        if (nbytes >= 0) return (PyObject *)fl_storage_new(nbytes, fl_cpu);
+    }
+    PyObject *f = PyDict_GetItemString(fl_hooks, "new_storage");
+    if (!f) { PyErr_SetString(PyExc_SystemError, "flambeau._native: hook new_storage is not filled; import flambeau first"); return NULL; }
+    return PyObject_CallFunctionObjArgs(f, (PyObject *)type, args, kw ? kw : Py_None, NULL);
+}
+/* allocate(nbytes, device): the cell itself. */
+static PyObject *allocate(PyObject *cls, PyObject *args) {
+    long long n; PyObject *dev;
+    if (!PyArg_ParseTuple(args, "LO!", &n, &DeviceType, &dev)) return NULL;
+    if (n < 0) { PyErr_Format(PyExc_RuntimeError, "a storage cannot have %lld bytes", n); return NULL; }
+    return (PyObject *)(((Device *)dev)->type == 0 ? fl_storage_new(n, (Device *)dev) : fl_storage_fake(n, (Device *)dev));
 }
 /* from_pointer(address, nbytes, owner, readonly=False): foreign bytes, kept alive by owner. */
 static PyObject *from_pointer(PyObject *cls, PyObject *args) {
@@ -163,7 +174,7 @@ static PyGetSetDef getset[] = {
     {"_fixed", (getter)g_flag, NULL, NULL, (void *)FL_S_FIXED},
     {"_owner", (getter)g_owner}, {"_version", (getter)g_version}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
 static PyMethodDef methods[] = {
-    {"from_pointer", from_pointer, METH_VARARGS | METH_CLASS}, {"fake", fake, METH_VARARGS | METH_CLASS},
+    {"from_pointer", from_pointer, METH_VARARGS | METH_CLASS}, {"allocate", allocate, METH_VARARGS | METH_CLASS}, {"fake", fake, METH_VARARGS | METH_CLASS},
     {"resize_", (PyCFunction)resize, METH_O}, {"repoint", (PyCFunction)repoint, METH_VARARGS},
     {"nbytes", (PyCFunction)s_nbytes, METH_NOARGS}, {"size", (PyCFunction)s_nbytes, METH_NOARGS},
     {"data_ptr", (PyCFunction)s_ptr, METH_NOARGS}, {0}};

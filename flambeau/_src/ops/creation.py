@@ -601,28 +601,6 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None
     return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
 
 
-def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Tensor:
-    """torch.Tensor(...): sizes, nested data, or another tensor, in the default dtype."""
-    kwargs = kwargs or {}
-    dtype = state.process.default_dtype
-    if len(args) == 1 and isinstance(args[0], Tensor):
-        return _native.alias(cls, args[0])
-    if len(args) == 1 and isinstance(args[0], (list, tuple)) and type(args[0]).__name__ != "Size":
-        made = from_nested(list(args[0]), dtype)
-    elif len(args) == 1 and hasattr(args[0], "__array_interface__"):
-        made = _new(args[0], dtype)
-    elif len(args) == 1 and type(args[0]).__name__ == "Size":
-        made = _native.empty(args[0], dtype, _native.cpu)
-    elif all(isinstance(a, int) for a in args):
-        made = _native.empty(args if args else (0,), dtype, _native.cpu)
-    else:
-        raise TypeError(f"new(): invalid data type '{type(args[0]).__name__}'")
-    return made if cls is Tensor else _native.alias(cls, made)
-
-
-fill("new_tensor", construct)
-
-
 @overridable
 def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """self with another dtype, device or memory format; self itself when nothing changes."""
@@ -702,18 +680,6 @@ def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_fo
     return to(self, _native.device("cuda" if device is None else device), non_blocking=non_blocking)
 
 
-def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The legacy type's name, or self converted to a dtype (or legacy type name)."""
-    if dtype is None:
-        return dt.type_name(self.dtype, self.device.type)
-    if isinstance(dtype, str):
-        for d in dt.DTYPES.values():
-            if dt.type_name(d) == dtype:
-                return to(self, d)
-        raise ValueError(f"invalid type: '{dtype}'")
-    return to(self, getattr(dtype, "dtype", dtype), non_blocking=non_blocking)
-
-
 def data_get(self: Tensor) -> Tensor:
     """The same bytes outside the graph, with a version of its own."""
     with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
@@ -725,7 +691,15 @@ def data_get(self: Tensor) -> Tensor:
 def data_set(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    if self.requires_grad and not (value.is_floating_point() or value.is_complex()):
+        raise RuntimeError(
+            "data set to a tensor that requires gradients must be floating point or complex dtype"
+        )
+    version = self._current_version()
     self._take(value)
+    # The version stays self's own: writes into value are none of its business.
+    self._fresh_version()
+    self._set_version(version)
 
 
 def set_default_dtype(d: Any, /) -> None:
@@ -743,7 +717,7 @@ def get_default_dtype() -> Any:
 
 
 METHODS: dict[str, Any] = {
-    "to": to, "cpu": cpu, "cuda": cuda, "type": type_, "new_tensor": new_tensor,
+    "to": to, "cpu": cpu, "cuda": cuda, "new_tensor": new_tensor,
     "data": property(data_get, data_set), "layout": property(lambda self: layout.strided),
     "is_contiguous": layout.is_contiguous,
     **{n: _caster(n, dt.ALIASES.get(n) or dt.DTYPES[{"bool": "bool", "byte": "uint8", "char": "int8", "bfloat16": "bfloat16"}[n]])
