@@ -6,6 +6,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau.linalg import vector_norm as _norm
 
 from ._parameterwise import Parameterwise
 from ._stepping import (
@@ -150,7 +151,7 @@ def adafactor(
         least = torch.finfo(param.dtype).eps if eps1 is None else eps1
         weight = step**beta2_decay
         rate = min(lr, 1 / (step**0.5))
-        size = max(eps2, param.norm(2).item() / (param.numel() ** 0.5))
+        size = max(eps2, _norm(param).item() / (param.numel() ** 0.5))
         if weight_decay != 0:
             param.mul_(1 - lr * weight_decay)
         if grad.dim() > 1:
@@ -161,14 +162,14 @@ def adafactor(
             estimate = variance.clone()
         update = estimate.clamp_(min=least * least).rsqrt_()
         update.mul_(grad)
-        clipping = max(1.0, update.norm(2).item() / ((update.numel() ** 0.5) * d))
+        clipping = max(1.0, _norm(update).item() / ((update.numel() ** 0.5) * d))
         param.add_(update, alpha=-(size * rate) / clipping)
 
 
 def _outer_estimate(grad: Tensor, row: Any, column: Any, weight: float, least: float) -> Tensor:
     """The squares of the gradient as the outer product of their row and column means."""
-    row_mean = torch.norm(grad, dim=-1, keepdim=True).square_().div_(grad.size(-1))
+    row_mean = _norm(grad, dim=-1, keepdim=True).square_().div_(grad.size(-1))
     row.lerp_(row_mean, weight)
-    column_mean = torch.norm(grad, dim=-2, keepdim=True).square_().div_(grad.size(-2))
+    column_mean = _norm(grad, dim=-2, keepdim=True).square_().div_(grad.size(-2))
     column.lerp_(column_mean, weight)
     return (row @ column).div_(row.mean(dim=-2, keepdim=True).clamp_(min=least))

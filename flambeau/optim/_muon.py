@@ -123,7 +123,7 @@ def _orthogonal(
     tall = grad.size(0) > grad.size(1)
     if tall:
         x = x.T
-    x.div_(x.norm().clamp(min=eps))
+    x.div_(torch.linalg.vector_norm(x).clamp(min=eps))
     for _ in range(steps):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
