@@ -138,6 +138,12 @@ class Mul(Binary):
         return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[-1] and isinstance(y, Tensor) else None
 
 
+def no_complex_half(name: str, common: dt.dtype) -> dt.dtype:
+    if common is dt.complex32:
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'ComplexHalf'")
+    return common
+
+
 class Div(Binary):
     """self / other, true division."""
 
@@ -147,6 +153,10 @@ class Div(Binary):
     out = "out"
     aliases = ("divide", "true_divide")
     reference = "numpy.true_divide"
+
+    @classmethod
+    def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
+        return no_complex_half("div", super().common_dtype(op, args))
 
     def expr(k: Any, a: Any, b: Any) -> Any:
         return a / b
@@ -288,6 +298,10 @@ class PowTensor(Pointwise):
         for a, b in (((3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (2,)), ((0, 3), (3,))):
             yield s.sample(s.tensor(a, low=0.2), s.tensor(b))
 
+    @classmethod
+    def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
+        return no_complex_half("pow", super().common_dtype(op, args))
+
     def expr(k: Any, a: Any, e: Any) -> Any:
         return k.pow(a, e)
 
@@ -318,6 +332,10 @@ class PowScalar(Pointwise):
     @classmethod
     def fast(cls, op: Any) -> Any:
         return None
+
+    @classmethod
+    def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
+        return no_complex_half("pow", super().common_dtype(op, args))
 
     def expr(k: Any, a: Any, e: Any) -> Any:
         return power(k, a, e)
@@ -451,8 +469,12 @@ class Abs(Pointwise):
     samples = unary_samples
     reference = "numpy.abs"
 
+    def check(x: Any) -> None:
+        if x.dtype is dt.bool_:
+            raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
+
     def expr(k: Any, a: Any) -> Any:
-        return a if a.dtype == "bool" else k.abs(a)
+        return k.abs(a)
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
         return g * aten.sgn(x) if x.dtype.is_complex else g * aten.sign(x)
@@ -505,6 +527,14 @@ class Reciprocal(Pointwise):
         return -g * conj(b.out * b.out)
 
 
+def check_extreme(name: str) -> Any:
+    def check(x: Any, y: Any) -> None:
+        if x.dtype.is_complex or y.dtype.is_complex:
+            raise RuntimeError(f"{name} does not support complex inputs.")
+
+    return check
+
+
 def _extreme(name: str) -> tuple[Any, Any]:
     def expr(k: Any, a: Any, b: Any) -> Any:
         if a.dtype == "bool":
@@ -530,6 +560,7 @@ class Maximum(Pointwise):
     """The larger of two; NaN wins. Ties share the gradient."""
 
     schema = "maximum(Tensor self, Tensor other) -> Tensor"
+    check = check_extreme("maximum")
     inplace = False
     expr, vjp = _extreme("maximum")
     samples = binary_samples
@@ -540,6 +571,7 @@ class Minimum(Pointwise):
     """The smaller of two; NaN wins. Ties share the gradient."""
 
     schema = "minimum(Tensor self, Tensor other) -> Tensor"
+    check = check_extreme("minimum")
     inplace = False
     expr, vjp = _extreme("minimum")
     samples = binary_samples
