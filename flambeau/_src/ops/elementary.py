@@ -175,3 +175,23 @@ class Hypot(Pointwise):
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return g * (x / b.out) if b.needs[0] else None, g * (y / b.out) if b.needs[1] else None
+
+
+class Logaddexp(Pointwise):
+    """log(exp(self) + exp(other)), from the larger of the two."""
+
+    schema = "logaddexp(Tensor self, Tensor other) -> Tensor"
+    promotion = "int_to_float"
+    inplace = False
+    samples = binary_samples
+    reference = "numpy.logaddexp"
+
+    def expr(k: Any, a: Any, b: Any) -> Any:
+        m = k.maximum(a, b)
+        return k.where(k.isinf(a) & (a == b), m, m + k.log1p(k.exp(-k.abs(a - b))))
+
+    def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
+        return (
+            g / (1 + aten.exp(y - x)) if b.needs[0] else None,
+            g / (1 + aten.exp(x - y)) if b.needs[1] else None,
+        )
