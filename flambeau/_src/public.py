@@ -13,7 +13,7 @@ from flambeau._src.core import generator, interchange, printing, return_types, s
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import creation, foreach, index, indexing, joining, legacy, search, shapes
+from flambeau._src.ops import compare, creation, foreach, index, indexing, joining, legacy, search, shapes
 
 _ENGINE = ("flambeau._src", "flambeau._native")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -42,7 +42,7 @@ def tensor_methods() -> dict[str, Any]:
     return {
         **toplevel.METHODS, **interchange.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS,
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
-        **hooks.METHODS, **tensors.METHODS,
+        **hooks.METHODS, **tensors.METHODS, **compare.METHODS,
     }  # fmt: skip
 
 

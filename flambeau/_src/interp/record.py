@@ -292,6 +292,9 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
         if inplace is not None:
             return inplace(*args)
         return dispatch(_COPY(), (args[0], decl.decompose(*args), False))  # type: ignore[misc]
+    into = getattr(decl, "decompose_out", None)
+    if into is not None:
+        return into(*args)
     n = len(decl.out_args)
     outs = args[-n:]
     direct = getattr(decl, "decompose_out", None)

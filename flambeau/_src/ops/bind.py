@@ -182,9 +182,12 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
         out.append(c)
     if used != len(kwargs):
         names = {a.name for a in schema.args}
-        bad = next(k for k in kwargs if k not in names)
+        bad = next((k for k in kwargs if k not in names), None)
         if reasons is not None:
-            reasons.append(f"got an unexpected keyword argument '{bad}'")
+            twice = next((k for k in kwargs if k in names), None)
+            reasons.append(
+                f"got multiple values for argument '{twice}'" if bad is None else f"got an unexpected keyword argument '{bad}'"
+            )
         return None
     return tuple(out)
 

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
 from flambeau._src.ops.pointwise import binary_samples, unary_samples
 
@@ -244,3 +244,13 @@ class Isclose(Composite):
 
 
 fill("any_zero", lambda t: aten.any(t == 0))
+
+
+@overridable
+def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """self where the condition holds, other elsewhere."""
+    return aten.where(condition, self, other)
+
+
+where_method.__name__ = "where"
+METHODS: dict[str, Any] = {"where": where_method}

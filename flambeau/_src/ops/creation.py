@@ -8,10 +8,10 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
-from flambeau._src.core.interchange import share_array
+from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten, overridable, resize_output
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.op import Declaration, TensorSpec
 from flambeau._src.ops.promote import number_type
@@ -156,41 +156,62 @@ class ScalarTensor(Factory):
         fill_with(out, s)
 
 
-def arange_length(start: Any, end: Any, step: Any) -> int:
+def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
+    """The number of elements; int64 ranges are counted in integers, all others in float64."""
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if dtype is dt.int64 and math.isfinite(start) and math.isfinite(end):
+        start, end, step = int(start), int(end), int(step)
+        if step == 0:
+            raise ValueError("step must be nonzero")
     if not (math.isfinite(start) and math.isfinite(end)):
         raise RuntimeError(f"unsupported range: {start} -> {end}")
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     if all(isinstance(v, int) for v in (start, end, step)):
         return -((start - end) // step)
-    return math.ceil((end - start) / step)
+    return math.ceil((float(end) - float(start)) / float(step))
+
+
+def arange_spec(start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any) -> TensorSpec:
+    values = (start, end, step)
+    if dtype is None:
+        whole = all(isinstance(v, int) for v in values)
+        dtype = dt.int64 if whole else state.process.default_dtype
+    return spec((arange_length(*values, dtype),), dtype, layout_, device)
+
+
+RUN = 16  # how many elements torch computes from one rounded start
 
 
 def fill_range(out: Tensor, start: Any, step: Any) -> None:
-    """out[i] = start + i * step, computed in the accumulation type as torch does."""
+    """out[i] = start + i * step in float64 or int64; for 16-bit floats each run of elements starts
+    from a rounded number, as torch's vectors do."""
     import numpy as np  # lazy: NumPy is heavy
 
+    if out.dtype is dt.bool_ or out.dtype.is_complex:
+        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{dt.scalar_name(out.dtype)}'")
     n = out.numel()
     if dt.is_integral(out.dtype):
         values = np.arange(n, dtype=np.int64) * int(step) + int(start)
     else:
-        wide = np.float64
-        values = wide(start) + np.arange(n, dtype=wide) * wide(step)
-    slot_copy(out, share_array(np.ascontiguousarray(values)))
+        values = np.float64(start) + np.arange(n, dtype=np.float64) * np.float64(step)
+        if out.dtype in (dt.bfloat16, dt.float16):
+            whole = n - n % (4 * RUN)
+            first = _native.empty((whole // RUN,), out.dtype, _native.cpu)
+            slot_copy(first, share_array(np.ascontiguousarray(values[:whole:RUN])))
+            rounded = _native.empty(first.shape, dt.float64, _native.cpu)
+            slot_copy(rounded, first)
+            steps = np.arange(RUN, dtype=np.float64) * np.float64(step)
+            values[:whole] = (array_of(rounded)[:, None] + steps).reshape(-1)
+    shaped = np.ascontiguousarray(values).reshape(tuple(out.shape))
+    slot_copy(out, share_array(shaped))
 
 
 def slot_copy(out: Tensor, source: Tensor) -> None:
     from flambeau._src.ops.copying import copy_into  # same folder, kept beside its use
 
-    copy_into(out, source.view(out.shape) if False else source)
-
-
-def arange_dtype(values: tuple[Any, ...], dtype: Any) -> Any:
-    if dtype is not None:
-        return dtype
-    return dt.int64 if all(isinstance(v, int) for v in values) else state.process.default_dtype
+    copy_into(out, source)
 
 
 class ArangeEnd(Factory):
@@ -199,33 +220,48 @@ class ArangeEnd(Factory):
     schema = f"arange(Scalar end, *, {OPTIONS}) -> Tensor"
 
     def meta(end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
-        return spec((arange_length(0, end, 1),), arange_dtype((end,), dtype), layout_, device)
+        return arange_spec(0, end, 1, dtype, layout_, device)
 
     def kernel(out: Tensor, end: Any, *rest: Any) -> None:
         fill_range(out, 0, 1)
 
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        """out= decides the dtype; its shape stays when it has the right number of elements."""
+        *range_, dtype, layout_, device, pin = args
+        (out,) = outs
+        if dtype is not None and dtype is not out.dtype:
+            raise RuntimeError(
+                f"dtype {dt.scalar_name(dtype)} does not match dtype of out parameter ({dt.scalar_name(out.dtype)})"
+            )
+        made = cls.meta(*range_, out.dtype, layout_, device, pin)
+        if out.numel() != made.shape[0]:
+            resize_output(out, made.shape)
+        cls.kernel(out, *range_)
+        return True
 
-class ArangeStart(Factory):
+
+class ArangeStart(ArangeEnd):
     """start, start + 1, … below end."""
 
     schema = f"arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor"
     out = "start_out"
 
     def meta(start: Any, end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
-        return spec((arange_length(start, end, 1),), arange_dtype((start, end), dtype), layout_, device)
+        return arange_spec(start, end, 1, dtype, layout_, device)
 
     def kernel(out: Tensor, start: Any, end: Any, *rest: Any) -> None:
         fill_range(out, start, 1)
 
 
-class Arange(Factory):
+class Arange(ArangeEnd):
     """start, start + step, … before end."""
 
     schema = f"arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
     out = "start_out"
 
     def meta(start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
-        return spec((arange_length(start, end, step),), arange_dtype((start, end, step), dtype), layout_, device)
+        return arange_spec(start, end, step, dtype, layout_, device)
 
     def kernel(out: Tensor, start: Any, end: Any, step: Any, *rest: Any) -> None:
         fill_range(out, start, step)

@@ -9,7 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.pointwise import conj
 
@@ -293,53 +293,67 @@ class Matmul(Composite):
     """NumPy's matmul: vectors, matrices, and broadcast batches of matrices."""
 
     schema = "matmul(Tensor self, Tensor other) -> Tensor"
-    out = True
+    out = "out"
 
     def decompose(self: Tensor, other: Tensor) -> Tensor:
-        n, m = self.dim(), other.dim()
-        if n == 0 or m == 0:
-            raise RuntimeError(
-                "both arguments to matmul need to be at least 1D, but they are " f"{n}D and {m}D"
-            )
-        if n == 1 and m == 1:
-            return aten.dot(self, other)
-        if n == 2 and m == 1:
-            return aten.mv(self, other)
-        if n == 1 and m == 2:
-            return aten.mm(self.unsqueeze(0), other).squeeze(0)
-        if n == 2 and m == 2:
-            return aten.mm(self, other)
-        if _folds(self, other):
-            return _fold(self, other)
-        return _batched(self, other)
+        return multiply(self, other, None)
+
+    def decompose_out(self: Tensor, other: Tensor, out: Tensor) -> Tensor:
+        return multiply(self, other, out)
 
 
-def _folds(a: Tensor, b: Tensor) -> bool:
-    """Whether the batch dimensions can join the rows, so that one matrix product does."""
-    if (a.dim() < 3 or b.dim() > 2) and (b.dim() < 3 or a.dim() > 2):
+def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:
+    """The product, by the operator that fits; written to out where one is given."""
+    n, m = a.dim(), b.dim()
+    if n == 0 or m == 0:
+        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
+    if n == 1 and m == 1:
+        return _into(aten.dot, a, b, out)
+    if n == 2 and m == 1:
+        return _into(aten.mv, a, b, out)
+    if n == 1 and m == 2:
+        return _into(aten.mm, a.unsqueeze(0), b, out).squeeze_(0)
+    if n == 2 and m == 2:
+        return _into(aten.mm, a, b, out)
+    if n == 3 and m == 3 and (a.shape[0] == 1) != (b.shape[0] == 1):
+        a, b = (a.squeeze(0), b) if a.shape[0] == 1 else (a, b.squeeze(0))
+    return _fold(a, b, out) if _folds(a, b, out is not None) else _batched(a, b, out)
+
+
+def _into(function: Any, a: Tensor, b: Tensor, out: Any) -> Tensor:
+    return function(a, b) if out is None else function(a, b, out=out)
+
+
+def _folds(a: Tensor, b: Tensor, has_out: bool) -> bool:
+    """Whether the batch dimensions join the rows, so that one matrix product does."""
+    swap = b.dim() > a.dim()
+    big, small = (b.mT, a) if swap else (a, b)
+    if big.dim() < 3 or small.dim() > 2:
         return False
-    transpose = b.dim() > a.dim()
-    big, small = (b.mT, a.t() if a.dim() == 2 else a) if transpose else (a, b)
-    if small.dim() not in (1, 2):
-        return False
-    if small.requires_grad and not transpose:
+    if small.requires_grad and not has_out:  # a batch of gradients for small would be larger than the copy
         return True
-    if small.dim() == 1 or not big.numel():
-        return small.dim() == 2 or not big.numel() or True
+    if a.dim() == 2:
+        return False
+    if not big.numel():
+        return True
     strides, sizes = big.stride(), big.shape
     return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(big.dim() - 2))
 
 
-def _fold(a: Tensor, b: Tensor) -> Tensor:
-    transpose = b.dim() > a.dim()
-    big, small = (b.mT, a.t() if a.dim() == 2 else a) if transpose else (a, b)
-    shape = [*big.shape[:-1]]
-    flat = big.reshape(-1, big.shape[-1]) if big.numel() or big.shape[-1] else big.reshape(_numel(shape), big.shape[-1])
-    if small.dim() == 2:
-        out = aten.mm(flat, small)
-        out = aten._unsafe_view(out, [*shape, small.shape[1]])
-        return out.mT.contiguous() if transpose else out
-    return aten._unsafe_view(aten.mv(flat, small), shape)
+def _fold(a: Tensor, b: Tensor, out: Any) -> Tensor:
+    swap = b.dim() > a.dim()
+    big, small = (b.mT, a.t() if a.dim() == 2 else a) if swap else (a, b)
+    lead = list(big.shape[:-1])
+    rows, matrix = _numel(lead), small.dim() == 2
+    shape = [*lead, small.shape[1]] if matrix else lead
+    flat = big.reshape(rows, big.shape[-1])
+    if out is None:
+        result = aten._unsafe_view(aten.mm(flat, small) if matrix else aten.mv(flat, small), shape)
+        return result.mT.contiguous() if swap and matrix else result
+    resize_output(out, shape)
+    target = out.reshape([rows, small.shape[1]] if matrix else [rows])
+    _into(aten.mm if matrix else aten.mv, flat, small, target)
+    return out if target.untyped_storage() is out.untyped_storage() else out.copy_(target)
 
 
 def _numel(shape: Any) -> int:
@@ -363,33 +377,29 @@ def broadcast_shapes(a: Any, b: Any) -> list[int]:
     return out[::-1]
 
 
-def _batched(a: Tensor, b: Tensor) -> Tensor:
+def _batched(a: Tensor, b: Tensor, out: Any) -> Tensor:
     rows = a.shape[-2] if a.dim() > 1 else 1
     inner = a.shape[-1]
     cols = b.shape[-1] if b.dim() > 1 else 1
     batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a2 = a.expand([*batch, rows, inner]).reshape(_numel(batch), rows, inner)
+    count = _numel(batch)
+    a2 = a.expand([*batch, rows, inner]).reshape(count, rows, inner)
     if b.dim() == 1:
-        b2 = b.expand([*batch, b.shape[0]]).reshape(_numel(batch), b.shape[0]).unsqueeze(2)
+        b2 = b.expand([*batch, b.shape[0]]).reshape(count, b.shape[0]).unsqueeze(2)
     else:
-        b2 = b.expand([*batch, b.shape[-2], cols]).reshape(_numel(batch), b.shape[-2], cols)
+        b2 = b.expand([*batch, b.shape[-2], cols]).reshape(count, b.shape[-2], cols)
     shape = [*batch]
     if a.dim() > 1:
         shape.append(rows)
     if b.dim() > 1:
         shape.append(cols)
-    out = aten.bmm(a2, b2)
-    return aten._unsafe_view(out, shape)
-
-
-class Rmatmul(Composite):
-    """other @ self."""
-
-    schema = "__rmatmul__(Tensor self, Tensor other) -> Tensor"
-    public = "method"
-
-    def decompose(self: Tensor, other: Tensor) -> Tensor:
-        return aten.matmul(other, self)
+    if out is None:
+        return aten._unsafe_view(aten.bmm(a2, b2), shape)
+    resize_output(out, shape)
+    target = out.reshape([count, rows, cols])
+    aten.bmm(a2, b2, out=target)
+    same = target.untyped_storage() is out.untyped_storage()
+    return out if same else out.copy_(target.view_as(out))
 
 
 class Linear(Composite):
@@ -401,13 +411,20 @@ class Linear(Composite):
 
     def decompose(input: Tensor, weight: Tensor, bias: Any) -> Tensor:
         n = input.dim()
-        if n == 2 and bias is not None:
+        if bias is None:
+            return aten.matmul(input, weight.t())
+        if n == 2:
             return aten.addmm(bias, input, weight.t())
-        if n == 3 and bias is not None and input._contiguous() and bias.dim() == 1:
-            flat = input.view(input.shape[0] * input.shape[1], input.shape[2])
+        if input._contiguous() and (bias.dim() == 1 or bias.squeeze().dim() == 1) and n:
+            flat = input.view(_numel(input.shape[:-1]), input.shape[-1])
             out = aten.addmm(bias, flat, weight.t())
-            return out.view(input.shape[0], input.shape[1], out.shape[1])
-        out = aten.matmul(input, weight.t() if weight.dim() == 2 else weight)
+            return out.view([*input.shape[:-1], out.shape[1]])
+        return aten.matmul(input, weight.t()) + bias
+
+    def decompose_out(input: Tensor, weight: Tensor, bias: Any, out: Tensor) -> Tensor:
+        if input.dim() == 2 and bias is not None:
+            return aten.addmm(bias, input, weight.t(), out=out)
+        out = aten.matmul(input, weight.t(), out=out)
         return out if bias is None else out.add_(bias)
 
     @classmethod

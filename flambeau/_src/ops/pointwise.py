@@ -637,17 +637,9 @@ class Addcdiv(Pointwise):
         )
 
 
-class LerpScalar(Pointwise):
-    """self + weight * (end - self)."""
-
-    schema = "lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor"
-    apart = ("weight",)
-
-    def expr(k: Any, a: Any, b: Any, w: Any) -> Any:
-        return k.where(k.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
-
-    def vjp(b: Any, g: Any, x: Any, y: Any, w: Any) -> Any:
-        return g * (1 - conj(w)), g * conj(w)
+def lerp(k: Any, a: Any, b: Any, w: Any) -> Any:
+    """From the nearer end, so that w = 0 and w = 1 give the ends exactly."""
+    return k.where(k.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
 
 
 class LerpTensor(Pointwise):
@@ -656,7 +648,7 @@ class LerpTensor(Pointwise):
     schema = "lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor"
 
     def expr(k: Any, a: Any, b: Any, w: Any) -> Any:
-        return LerpScalar.expr(k, a, b, w)
+        return lerp(k, a, b, w)
 
     def vjp(b: Any, g: Any, x: Any, y: Any, w: Any) -> Any:
         return (
@@ -666,10 +658,57 @@ class LerpTensor(Pointwise):
         )
 
 
+class LerpScalar(Pointwise):
+    """self + weight * (end - self)."""
+
+    schema = "lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor"
+    apart = ("weight",)
+
+    def expr(k: Any, a: Any, b: Any, w: Any) -> Any:
+        return lerp(k, a, b, w)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, w: Any) -> Any:
+        return g * (1 - conj(w)), g * conj(w)
+
+
 def _clamp(k: Any, a: Any, low: Any, high: Any) -> Any:
     if low is not None:
         a = k.maximum(a, low)
     return a if high is None else k.minimum(a, high)
+
+
+class ClampTensor(Pointwise):
+    """self kept within tensors."""
+
+    schema = "clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor"
+    aliases = ("clip",)
+
+    def check(x: Any, low: Any, high: Any) -> None:
+        if low is None and high is None:
+            raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+
+    def expr(k: Any, a: Any, low: Any, high: Any) -> Any:
+        return _clamp(k, a, low, high)
+
+    def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+        zero = aten.zeros((), dtype=g.dtype, device=g.device)
+        inside = None
+        if low is not None:
+            inside = x >= low
+        if high is not None:
+            inside = x <= high if inside is None else aten.logical_and(inside, x <= high)
+        grads = [aten.where(inside, g, zero) if b.needs[0] else None]
+        if low is not None:
+            below = None
+            if b.needs[1]:
+                below = x < low if high is None else (x < low).logical_and_(low < high)
+            grads.append(None if below is None else aten.where(below, g, zero))
+        if high is not None:
+            above = None
+            if b.needs[-1]:
+                above = x > high if low is None else (x > high).logical_or_(high < low)
+            grads.append(None if above is None else aten.where(above, g, zero))
+        return tuple(grads)
 
 
 class Clamp(Pointwise):
@@ -703,34 +742,17 @@ class Clamp(Pointwise):
         yield s.sample(s.tensor((0, 4)), max=0.25)
 
 
-class ClampTensor(Pointwise):
-    """self kept within tensors."""
+class ClampMinTensor(Pointwise):
+    """self, at least another tensor."""
 
-    schema = "clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor"
-    aliases = ("clip",)
+    schema = "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor"
 
-    def check(x: Any, low: Any, high: Any) -> None:
-        if low is None and high is None:
-            raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")
+    def expr(k: Any, a: Any, low: Any) -> Any:
+        return k.maximum(a, low)
 
-    def expr(k: Any, a: Any, low: Any, high: Any) -> Any:
-        return _clamp(k, a, low, high)
-
-    def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
+    def vjp(b: Any, g: Any, x: Any, low: Any) -> Any:
         zero = aten.zeros((), dtype=g.dtype, device=g.device)
-        inside = None
-        if low is not None:
-            inside = x >= low
-        if high is not None:
-            inside = x <= high if inside is None else aten.logical_and(inside, x <= high)
-        grads = [aten.where(inside, g, zero) if b.needs[0] else None]
-        if low is not None:
-            below = x < low if high is None else aten.logical_and(x < low, low < high)
-            grads.append(aten.where(below, g, zero))
-        if high is not None:
-            above = x > high if low is None else aten.logical_or(x > high, low >= high)
-            grads.append(aten.where(above, g, zero))
-        return tuple(grads)
+        return aten.where(x >= low, g, zero), aten.where(x < low, g, zero)
 
 
 class ClampMin(Pointwise):
@@ -746,17 +768,17 @@ class ClampMin(Pointwise):
         return aten.where(x >= low, g, aten.zeros((), dtype=g.dtype, device=g.device))
 
 
-class ClampMinTensor(Pointwise):
-    """self, at least another tensor."""
+class ClampMaxTensor(Pointwise):
+    """self, at most another tensor."""
 
-    schema = "clamp_min.Tensor(Tensor self, Tensor min) -> Tensor"
+    schema = "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor"
 
-    def expr(k: Any, a: Any, low: Any) -> Any:
-        return k.maximum(a, low)
+    def expr(k: Any, a: Any, high: Any) -> Any:
+        return k.minimum(a, high)
 
-    def vjp(b: Any, g: Any, x: Any, low: Any) -> Any:
+    def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
         zero = aten.zeros((), dtype=g.dtype, device=g.device)
-        return aten.where(x >= low, g, zero), aten.where(x < low, g, zero)
+        return aten.where(x <= high, g, zero), aten.where(x > high, g, zero)
 
 
 class ClampMax(Pointwise):
@@ -770,16 +792,3 @@ class ClampMax(Pointwise):
 
     def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
         return aten.where(x <= high, g, aten.zeros((), dtype=g.dtype, device=g.device))
-
-
-class ClampMaxTensor(Pointwise):
-    """self, at most another tensor."""
-
-    schema = "clamp_max.Tensor(Tensor self, Tensor max) -> Tensor"
-
-    def expr(k: Any, a: Any, high: Any) -> Any:
-        return k.minimum(a, high)
-
-    def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
-        zero = aten.zeros((), dtype=g.dtype, device=g.device)
-        return aten.where(x <= high, g, zero), aten.where(x > high, g, zero)

@@ -268,12 +268,6 @@ def _extremes(name: str) -> None:
             yield s.sample(s.tensor(shape))
 
     title = name.capitalize()
-    type(f"{title}Dim", (Reduction,), {
-        "__doc__": f"The {name} along a dimension, and where it stands.", "__module__": __name__,
-        "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-        "result_types": (None, "int64"), "out": f"dim_{name}", "out_args": (name, f"{name}_values"), "expr": pair_expr,
-        "check": check_dim, "vjp": vjp_dim, "differentiable": (0,), "undefined_grads": False, "out_dtype": "exact",
-    })  # fmt: skip
     type(title, (Reduction,), {
         "__doc__": f"The {name} of all elements.", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
         "out": "unary_out", "expr": all_expr, "check": check_all, "vjp": vjp_all, "samples": all_samples,
@@ -285,6 +279,12 @@ def _extremes(name: str) -> None:
     type(f"{title}Other", (Composite,), {
         "__doc__": f"The {name} of two, element by element.", "__module__": __name__,
         "schema": f"{name}.other(Tensor self, Tensor other) -> Tensor", "decompose": decompose, "out": "out",
+    })  # fmt: skip
+    type(f"{title}Dim", (Reduction,), {
+        "__doc__": f"The {name} along a dimension, and where it stands.", "__module__": __name__,
+        "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+        "result_types": (None, "int64"), "out": f"dim_{name}", "out_args": (name, f"{name}_values"), "expr": pair_expr,
+        "check": check_dim, "vjp": vjp_dim, "differentiable": (0,), "undefined_grads": False, "out_dtype": "exact",
     })  # fmt: skip
     type(f"A{name}", (Reduction,), {
         "__doc__": f"The {name} over dimensions; ties share the gradient.", "__module__": __name__,

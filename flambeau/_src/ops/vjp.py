@@ -76,7 +76,7 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
     if decl.vjp is None and decl.decompose is not None:
         return slot("vjp_by_decomposition")(op, needs, grads, args)
     if decl.vjp is None:
-        raise NotImplementedError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
+        raise RuntimeError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
     r = decl.vjp(Backward(op, needs, outs), g, *args)
     return finish_vjp(op, needs, r if isinstance(r, tuple) else (r,), args)

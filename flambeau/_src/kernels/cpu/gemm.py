@@ -55,9 +55,11 @@ def gemm(out: Tensor, a: Tensor, b: Tensor, alpha: Any, beta: Any) -> None:
 
 
 def gemm_add(out: Tensor, c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> None:
-    """out = beta c + alpha a b, c broadcast to out."""
+    """out = beta c + alpha a b, c broadcast to out; factors of integers are cut to integers."""
     if not out.numel():
         return
+    if dt.is_integral(out.dtype):
+        beta, alpha = int(beta), int(alpha)
     if out.dtype in (dt.bfloat16, dt.float16):
         wide = _native.empty(out.shape, dt.float32, out.device)
         cast = slot("cast_to")
