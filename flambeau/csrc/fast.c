@@ -102,7 +102,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (ntens < nt) for (int i = 0; i < nt; i++) if (!IS_TENSOR(args[i])) {
         PyObject *o = args[i];
         if (!PyFloat_CheckExact(o) && !PyLong_CheckExact(o) && !PyBool_Check(o)) return NULL;
-        if (!f->numbers || code == FL_F16 || code == FL_BF16) return NULL;   /* the number counts in full precision: Python's case */
+        if (!f->numbers || (f->numbers == 2 && !i) || code == FL_F16 || code == FL_BF16) return NULL;   /* the number counts in full precision: Python's case */
         int r = fl_store_scalar(code, o, scal + i);
         if (r < 0) { PyErr_Clear(); return NULL; }
         if (r || (code == FL_BOOL) != !!PyBool_Check(o)) return NULL;
@@ -387,7 +387,9 @@ static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyOb
     return PyObject_Vectorcall(f->slow, a, n, kw);
 }
 static PyObject *vectorcall(PyObject *self, PyObject *const *a, size_t nf, PyObject *kw) {
-    return call((Function *)self, a, PyVectorcall_NARGS(nf), kw);
+    Py_ssize_t n = PyVectorcall_NARGS(nf);
+    if (Py_TYPE(self) == &MethodType && (n < 1 || !IS_TENSOR(a[0]))) return PyObject_Vectorcall(((Function *)self)->slow, a, n, kw);
+    return call((Function *)self, a, n, kw);
 }
 static PyObject *function_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     PyObject *name, *slow, *fast = Py_None, *qual = NULL;
@@ -446,7 +448,7 @@ static const struct { const char *name; int kind; fast_call call; } kinds[] = {
 static PyObject *fast_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     static char *names[] = {"kind", "ntensors", "params", "out_bool", "swap", "tail", "numbers", NULL};
     const char *kind; int nt; PyObject *ps = NULL, *tail = NULL; int ob = 0, sw = 0, num = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "si|OppO!p", names, &kind, &nt, &ps, &ob, &sw, &PyTuple_Type, &tail, &num)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "si|OppO!i", names, &kind, &nt, &ps, &ob, &sw, &PyTuple_Type, &tail, &num)) return NULL;
     if (nt < 1 || nt > 3 || (ps && (!PyTuple_Check(ps) || PyTuple_GET_SIZE(ps) > FL_MAXPARAMS))) { PyErr_SetString(PyExc_ValueError, "Fast: at most 3 tensors and 4 parameters"); return NULL; }
     Fast *f = (Fast *)tp->tp_alloc(tp, 0);
     if (!f) return NULL;

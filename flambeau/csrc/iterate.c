@@ -94,6 +94,26 @@ int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out) 
     }
     return 0;
 }
+/* Dimensions from the innermost: the first operand that tells two apart decides; on equal strides the
+   larger extent goes outside. */
+static void order_dims(int n, const int64_t (*st)[FL_MAXDIM], int ndim, const int64_t *sizes, int *perm) {
+    for (int i = 0; i < ndim; i++) perm[i] = ndim - 1 - i;
+    for (int i = 1; i < ndim; i++) {
+        int at = i;
+        for (int j = i - 1; j >= 0; j--) {
+            int a = perm[j], b = perm[at], order = 0;
+            for (int k = 0; k < n; k++) {
+                int64_t x = st[k][a], y = st[k][b];
+                if (x == 0 || y == 0) continue;
+                if (x < y) { order = -1; break; }
+                if (x > y) { order = 1; break; }
+                if (sizes[a] > sizes[b]) { order = 1; break; }
+            }
+            if (order > 0) { perm[j] = b; perm[at] = a; at = j; }
+            else if (order < 0) break;
+        }
+    }
+}
 /* Strides of a fresh output: dense operands of one geometry are followed; otherwise dimensions are
    ordered by the operands' strides, the first operand that tells two dimensions apart deciding
    (larger extent outside on equal strides), and the output is dense in that order. */
@@ -124,22 +144,7 @@ void fl_out_strides(int n, Tensor **ts, int ndim, const int64_t *sizes, int64_t 
     int perm[FL_MAXDIM]; static _Thread_local int64_t st[FL_MAXOPS][FL_MAXDIM];
     if (n > FL_MAXOPS) n = FL_MAXOPS;
     for (int k = 0; k < n; k++) fl_operand_strides(ts[k], ndim, sizes, st[k]);
-    for (int i = 0; i < ndim; i++) perm[i] = ndim - 1 - i;
-    for (int i = 1; i < ndim; i++) {
-        int at = i;
-        for (int j = i - 1; j >= 0; j--) {
-            int a = perm[j], b = perm[at], order = 0;
-            for (int k = 0; k < n; k++) {
-                int64_t x = st[k][a], y = st[k][b];
-                if (x == 0 || y == 0) continue;
-                if (x < y) { order = -1; break; }
-                if (x > y) { order = 1; break; }
-                if (sizes[a] > sizes[b]) { order = 1; break; }
-            }
-            if (order > 0) { perm[j] = b; perm[at] = a; at = j; }
-            else if (order < 0) break;
-        }
-    }
+    order_dims(n, (const int64_t (*)[FL_MAXDIM])st, ndim, sizes, perm);
     int64_t c = 1; int plain = 1;
     for (int i = 0; i < ndim; i++) plain &= perm[i] == ndim - 1 - i;
     for (int i = 0; i < ndim; i++) { strides[perm[i]] = c; c *= plain && !sizes[perm[i]] ? 1 : sizes[perm[i]]; }
@@ -201,6 +206,20 @@ static void launch(Plan *p, int first_split, int64_t total, int64_t each) {
     fl_parallel(run_part, p, p->size[k], grain < 1 ? 1 : grain);
     if (save) PyEval_RestoreThread(save);
 }
+/* Elements of the output share bytes (an in-place operator on as_strided): what one row writes the next
+   one reads, so rows run one after the other, in the iterator's order. */
+static void run_overlapping(Plan *p, const int64_t (*strides)[FL_MAXDIM], int ndim, const int64_t *sizes) {
+    int perm[FL_MAXDIM];
+    order_dims(p->nops, strides, ndim, sizes, perm);
+    p->ndim = 0;
+    for (int i = 0; i < ndim; i++) {
+        int d = p->ndim++;
+        if (d == 1) { p->size[1] = 1; memset(p->st[1], 0, sizeof p->st[1]); d = p->ndim++; }
+        p->size[d] = sizes[perm[i]];
+        for (int a = 0; a < p->nops; a++) p->st[d][a] = strides[a][perm[i]];
+    }
+    launch(p, 0, 1, 0);
+}
 void fl_run_map(fl_loop f, int nops, char **ptr, int ndim, const int64_t *sizes, const int64_t (*strides)[FL_MAXDIM], const void *params) {
     Plan p; int64_t total = 1;
     p.f = f; p.nops = nops; p.ndim = 0; p.params = params;
@@ -223,6 +242,11 @@ void fl_run_map(fl_loop f, int nops, char **ptr, int ndim, const int64_t *sizes,
         }
     }
     if (!total) return;
+    for (int d = 1, whole = 1; d < p.ndim && whole; d++) {
+        int64_t reach = p.st[d - 1][0] * (p.size[d - 1] - 1);
+        whole = p.st[d][0] > reach;
+        if (!whole && p.st[d][0] && ndim < FL_MAXDIM) { run_overlapping(&p, strides, ndim, sizes); return; }
+    }
     coalesce(&p, 0);
     if (p.ndim > 2)                  /* the second dimension: the one along which an input is dense */
         for (int d = 2; d < p.ndim; d++) {

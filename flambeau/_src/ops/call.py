@@ -347,18 +347,37 @@ def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
 
     def slow(*args: Any, **kwargs: Any) -> Any:
         nonlocal fresh
-        if kind is _native.Method and not (args and isinstance(args[0], Tensor)):
-            if not args:
-                raise TypeError(f"unbound method TensorBase.{made.__name__}() needs an argument")
-            raise TypeError(
-                f"descriptor '{made.__name__}' for 'torch._C.TensorBase' objects doesn't apply to a '{type(args[0]).__name__}' object"
-            )
+        if kind is _native.Method:
+            check_receiver(made, args)
         if fresh:
             fresh = False
             made._set_fast(fast_of(packet))
         return call_packet(packet, made, args, kwargs)
 
     made = kind(name or packet.name, slow)
+    return made
+
+
+def check_receiver(method: Any, args: tuple[Any, ...]) -> None:
+    """Refuse a method of Tensor that is called on something else."""
+    if not args:
+        raise TypeError(f"unbound method TensorBase.{method.__name__}() needs an argument")
+    if not isinstance(args[0], Tensor):
+        raise TypeError(
+            f"descriptor '{method.__name__}' for 'torch._C.TensorBase' objects doesn't apply to a '{type(args[0]).__name__}' object"
+        )
+
+
+def method(name: str, function: Callable[..., Any]) -> Any:
+    """A method of Tensor whose body is Python; modes and subclasses see it like an operator."""
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        check_receiver(made, args)
+        if call_bits(args, kwargs, 0) & _PUBLIC:
+            return slot("function_layer")(made, args, kwargs)
+        return function(*args, **kwargs)
+
+    made = _native.Method(name, slow)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten, method
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
 from flambeau._src.ops.pointwise import binary_samples, unary_samples
 
@@ -17,7 +17,8 @@ class Comparison(Pointwise):
     """Two operands in their common type; the result is bool."""
 
     promotion = "bool"
-    fast_numbers = True
+    fast_numbers = 2
+    number_operands = True
     differentiable = False
     samples = binary_samples
 
@@ -86,6 +87,7 @@ class Bitwise(Pointwise):
     """Bits of integers; truth values of bools."""
 
     differentiable = False
+    number_operands = True
 
     def check(*args: Any) -> None:
         for a in args:
@@ -246,11 +248,9 @@ class Isclose(Composite):
 fill("any_zero", lambda t: aten.any(t == 0))
 
 
-@overridable
-def where_method(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """self where the condition holds, other elsewhere."""
     return aten.where(condition, self, other)
 
 
-where_method.__name__ = "where"
-METHODS: dict[str, Any] = {"where": where_method}
+METHODS: dict[str, Any] = {"where": method("where", _where)}

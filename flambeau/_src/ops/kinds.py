@@ -116,7 +116,8 @@ class Pointwise(Declaration):
     out: bool | str = True
     promotion = "default"
     n_outputs = 1
-    fast_numbers: bool | None = None  # C may take Python numbers (default: as `numbers`)
+    fast_numbers: int | None = None  # C may take Python numbers: 1 anywhere, 2 not first (default: as `numbers`)
+    number_operands = False  # a Scalar argument counts as a 0-dim operand in the result's geometry
 
     @classmethod
     def check(cls, *args: Any) -> None:
@@ -149,7 +150,7 @@ class Pointwise(Declaration):
         tensors = [
             v if isinstance(v, Tensor) else scalar_tensor(0, dt.float32)
             for a, v in zip(op.schema.args, args, strict=False)
-            if a.type == "Tensor" and v is not None
+            if v is not None and (a.type == "Tensor" or (cls.number_operands and a.type == "Scalar" and a.name not in cls.apart))
         ]
         result = cls.result_dtype(cls.common_dtype(op, args))
         shape, stride = slot("broadcast_geometry")(tensors)
@@ -212,7 +213,7 @@ class Pointwise(Declaration):
             return None
         f = _native.Fast(
             "map_inplace" if op.variant == "inplace" else "map", nt, params, is_bool, False, tail,
-            cls.numbers if cls.fast_numbers is None else cls.fast_numbers,
+            int(cls.numbers if cls.fast_numbers is None else cls.fast_numbers),
         )  # fmt: skip
         op.base.__dict__.setdefault("fasts", []).append((f, is_bool))
         return f
@@ -225,7 +226,7 @@ class Pointwise(Declaration):
                 f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(spec.shape)}"
             )
         check_cast(spec.dtype, target.dtype)
-        if spec.dtype is target.dtype:
+        if spec.dtype is target.dtype or (cls.promotion == "bool" and target.dtype is cls.common_dtype(op, args)):
             cls.compute(op, target, args)
         else:
             result = spec.allocate()

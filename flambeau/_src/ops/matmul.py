@@ -7,9 +7,10 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, resize_output
+from flambeau._src.ops.call import aten, call_bits, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.pointwise import conj
 
@@ -289,6 +290,10 @@ class Outer(Composite):
         return self.reshape(self.shape[0], 1) * vec2
 
 
+# Where these are active torch drops a batch dimension of one before it chooses; values are the same.
+_WATCHED = state.DISPATCH | state.TRACE | state.FAKE | state.FUNCTIONALIZE | state.FUNCTORCH
+
+
 class Matmul(Composite):
     """NumPy's matmul: vectors, matrices, and broadcast batches of matrices."""
 
@@ -315,7 +320,7 @@ def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:
         return _into(aten.mm, a.unsqueeze(0), b, out).squeeze_(0)
     if n == 2 and m == 2:
         return _into(aten.mm, a, b, out)
-    if n == 3 and m == 3 and (a.shape[0] == 1) != (b.shape[0] == 1):
+    if n == 3 and m == 3 and (a.shape[0] == 1) != (b.shape[0] == 1) and call_bits((a, b), {}, 0) & _WATCHED:
         a, b = (a.squeeze(0), b) if a.shape[0] == 1 else (a, b.squeeze(0))
     return _fold(a, b, out) if _folds(a, b, out is not None) else _batched(a, b, out)
 

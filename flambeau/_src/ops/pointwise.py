@@ -49,6 +49,7 @@ class Binary(Pointwise):
     """Two operands, numbers welcome on the right."""
 
     numbers = True
+    number_operands = True
     samples = binary_samples
 
 
@@ -418,6 +419,7 @@ class RemainderNumber(Pointwise):
     inplace = False
     out = False
     public = "function"
+    number_operands = True
 
     @classmethod
     def fast(cls, op: Any) -> Any:

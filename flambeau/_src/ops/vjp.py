@@ -241,9 +241,8 @@ def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tup
         if not a.is_tensor
     )
     shape = tuple(
-        len(a) if isinstance(a, (list, tuple)) else a is None if not isinstance(a, Tensor) else t.dim() == 0
+        a.dim() == 0 if isinstance(a, Tensor) else len(a) if isinstance(a, (list, tuple)) else "none" if a is None else "number"
         for a in (args[i] for i in op.schema.tensor_positions)
-        for t in (a,)
     )
     key = (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
     found = op.saves.get(key)
