@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from flambeau import Tensor
 from flambeau._src.autograd.api import backward, grad
 from flambeau._src.autograd.modes import (
@@ -23,6 +26,22 @@ from flambeau.autograd.grad_mode import (
     set_multithreading_enabled,
 )
 from flambeau.autograd.variable import Variable
+
+_LAZY = {
+    "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "functional": "", "forward_ad": "",
+    "profiler": "", "profiler_legacy": "", "profiler_util": "",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    found = importlib.import_module(f"{__name__}.{module or name}")
+    value = getattr(found, name) if module else found
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "Function",
