@@ -11,7 +11,7 @@ from flambeau._src.autograd import anomaly, derived, engine, hooks, modes, saved
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
 from flambeau._src.core import generator, interchange, printing, return_types, storage  # noqa: F401
 from flambeau._src.core.slots import fill
-from flambeau._src.interp import lazy  # noqa: F401
+from flambeau._src.interp import function, lazy  # noqa: F401
 from flambeau._src import _native, toplevel
 from flambeau._src.ops import compare, creation, foreach, index, indexing, joining, legacy, search, shapes
 

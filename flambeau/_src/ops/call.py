@@ -32,7 +32,7 @@ def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: di
     if call_bits(args, kwargs, 0) & _PUBLIC:
         return slot("function_layer")(function, args, kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
-    wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind == "factory" else False
+    wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like") else False
     try:
         op, bound = resolve(packet, args, kwargs)
     except TypeError:
