@@ -23,6 +23,7 @@ _END64_MAGIC, _LOCATOR64_MAGIC = b"PK\x06\x06", b"PK\x06\x07"
 _UTF8 = 0x800
 _DATE = 0x21  # 1980-01-01, the first that the format can hold
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
+_LONGEST_COMMENT = 0xFFFF
 _ZIP64_EXTRA = 1
 _PADDING_EXTRA = 0x4246  # "FB"
 _STORED, _DEFLATED = 0, 8
@@ -197,7 +198,7 @@ class ZipReader:
 
     def _read_directory(self) -> None:
         length = self._end - self._base
-        tail_size = min(length, _END.size + _MAX16)
+        tail_size = min(length, _LOCATOR64.size + _END.size + _LONGEST_COMMENT)
         tail = self._at(length - tail_size, tail_size)
         where = tail.rfind(_END_MAGIC)
         if where < 0:

@@ -203,7 +203,10 @@ class Unpickler:
             action = table.get(code)
             if action is None:
                 raise UnpicklingError(f"Unsupported operand {code}")
-            action(self)
+            try:
+                action(self)
+            except (IndexError, struct.error) as error:
+                raise UnpicklingError(f"pickle data was damaged at operand {code}") from error
 
     def scan(self) -> None:
         """Read the pickle to its end and do nothing but what `_global` does."""
@@ -376,7 +379,10 @@ class Unpickler:
         self.stack.append(decode_long(self.read(self.read(1)[0])))
 
     def _get(self, form: str, size: int) -> None:
-        self.stack.append(self.memo[struct.unpack(form, self.read(size))[0]])
+        index = struct.unpack(form, self.read(size))[0]
+        if index not in self.memo:
+            raise UnpicklingError(f"Memo value not found at index {index}")
+        self.stack.append(self.memo[index])
 
     def _put(self, form: str, size: int) -> None:
         self.memo[struct.unpack(form, self.read(size))[0]] = self.stack[-1]
