@@ -361,6 +361,9 @@ def next_functions(self: Any) -> tuple[tuple[Any, int], ...]:
     return tuple([(None, 0) if i is None else found[i] for i in slots])
 
 
+_NO_EDGE = frozenset(("index", "indices", "mask", "condition"))  # arguments that carry no gradient
+
+
 def input_slots(node: Any) -> list[int | None] | None:
     """For each place in the operator's signature where a tensor may stand, the number of its edge,
     None where a number or nothing stood; None for nodes whose edges are all there is to show."""
@@ -374,7 +377,10 @@ def input_slots(node: Any) -> list[int | None] | None:
     number = 0
     for i in op.schema.tensor_positions:
         v = args[i] if i < len(args) else None
-        if isinstance(v, (tuple, list)):
+        if op.schema.args[i].name in _NO_EDGE:
+            items = v if isinstance(v, (tuple, list)) else (v,)
+            number += sum(isinstance(x, (Tensor, _native.Saved)) for x in items)
+        elif isinstance(v, (tuple, list)):
             slots.extend(range(number, number + len(v)))
             number += len(v)
         elif isinstance(v, (Tensor, _native.Saved)):

@@ -93,10 +93,8 @@ class RepeatIndices(Declaration):
         from flambeau._src.core.interchange import array_of, share_array  # lazy: with it
 
         if repeats.dtype not in (dt.int32, dt.int64):
-            if repeats.numel() or repeats.dtype not in (dt.int32, dt.int64):
-                raise NotImplementedError(
-                    f'"repeat_interleave_cpu" not implemented for \'{dt.scalar_name(repeats.dtype)}\''
-                )
+            name = dt.scalar_name(repeats.dtype)
+            raise NotImplementedError(f"\"repeat_interleave_cpu\" not implemented for '{name}'")
         if repeats.dim() != 1:
             raise RuntimeError("repeat_interleave only accept 1D vector as repeat")
         counts = array_of(repeats)
@@ -135,7 +133,9 @@ class RepeatInterleave(Composite):
         "SymInt? output_size=None) -> Tensor"
     )
 
-    def decompose(self: Tensor, repeats: Tensor, dim: int | None, output_size: int | None) -> Tensor:
+    def decompose(
+        self: Tensor, repeats: Tensor, dim: int | None, output_size: int | None
+    ) -> Tensor:
         return _interleaved(self, repeats, dim, output_size)
 
 
@@ -158,7 +158,8 @@ class RepeatInterleaveInt(Composite):
         made = aten.flatten(aten.clone(wide, memory_format=layout.contiguous_format), d, d + 1)
         if output_size is not None and made.shape[d] != output_size:
             raise RuntimeError(
-                f"repeat_interleave: Invalid output_size, expected {made.shape[d]} but got {output_size}"
+                f"repeat_interleave: Invalid output_size, expected {made.shape[d]} but got "
+                f"{output_size}"
             )
         return made
 
@@ -257,7 +258,8 @@ class Rot90(Declaration):
             raise RuntimeError(f"expected total dims >= 2, but got total dims = {t.dim()}")
         if dims[0] == dims[1] or abs(dims[0] - dims[1]) == t.dim():
             raise RuntimeError(
-                f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+                f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = "
+                f"{dims[1]}"
             )
         for d, name in zip(dims, "01", strict=True):
             if not -t.dim() <= d < t.dim():
@@ -334,7 +336,9 @@ class Triu(Triangle):
         return aten.triu(g, diagonal)
 
 
-def _triangle_indices(row: int, col: int, offset: int, dtype: Any, device: Any, upper: bool) -> Tensor:
+def _triangle_indices(
+    row: int, col: int, offset: int, dtype: Any, device: Any, upper: bool
+) -> Tensor:
     import numpy as np  # lazy: NumPy is heavy
 
     from flambeau._src.core.interchange import share_array  # lazy: with it
@@ -357,7 +361,9 @@ class TrilIndices(Factory):
         + OPTIONS.split(", ", 1)[1] + ") -> Tensor"
     )  # fmt: skip
 
-    def run(row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any) -> Tensor:
+    def run(
+        row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any
+    ) -> Tensor:
         return _triangle_indices(row, col, offset, None if dtype == 4 else dtype, device, False)
 
 
@@ -369,7 +375,9 @@ class TriuIndices(Factory):
         + OPTIONS.split(", ", 1)[1] + ") -> Tensor"
     )  # fmt: skip
 
-    def run(row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any) -> Tensor:
+    def run(
+        row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any
+    ) -> Tensor:
         return _triangle_indices(row, col, offset, None if dtype == 4 else dtype, device, True)
 
 
@@ -434,7 +442,7 @@ class Trace(Opaque):
 
     def kernel(out: Tensor, t: Tensor) -> None:
         if t.dtype is dt.bool_:
-            raise NotImplementedError('"trace" not implemented for \'Bool\'')
+            raise NotImplementedError("\"trace\" not implemented for 'Bool'")
         copy_into(out, aten.sum(_native.alias(Tensor, t, *Diagonal.view(t, 0, 0, 1))))
 
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
@@ -443,56 +451,6 @@ class Trace(Opaque):
         at = aten.arange(0, n * m, m + 1, dtype=dt.int64, device=g.device)
         at = aten.slice(at, 0, 0, min(n, m))
         return aten.view(aten.index_fill(flat, 0, at, g), (n, m))
-
-
-# ---- padding with a constant ----
-
-
-class ConstantPad(Opaque):
-    """A border of `value`; pad holds (before, after) from the last dimension on, negative ones cut."""
-
-    schema = "constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"
-    public = "function"
-    geometry_only = True
-
-    def meta(t: Tensor, pad: Sequence[int], value: Any) -> TensorSpec:
-        if len(pad) % 2:
-            raise RuntimeError(f"Length of pad must be even but instead it equals {len(pad)}")
-        if len(pad) // 2 > t.dim():
-            raise RuntimeError(
-                "Length of pad should be no more than twice the number of dimensions of the input. "
-                f"Pad length is {len(pad)} while the input has {t.dim()} dimensions."
-            )
-        size = list(t.shape)
-        for i in range(len(pad) // 2):
-            d = t.dim() - 1 - i
-            cut = sum(min(p, 0) for p in pad[2 * i : 2 * i + 2])
-            if size[d] + cut < 0:
-                raise RuntimeError("narrow(): length must be non-negative.")
-            size[d] += pad[2 * i] + pad[2 * i + 1]
-        if all(p <= 0 for p in pad):
-            stride = layout.strides_like(_inner(t, pad), None)
-            return TensorSpec(size, t.dtype, t.device, stride)
-        return TensorSpec(size, t.dtype, t.device, layout.strides_for(size, suggested_format(t)))
-
-    def kernel(out: Tensor, t: Tensor, pad: Sequence[int], value: Any) -> None:
-        if any(p > 0 for p in pad):
-            fill_with(out, value)
-        copy_into(_inner(out, [-p for p in pad]), _inner(t, pad))
-
-    def vjp(b: Any, g: Tensor, t: Tensor, pad: Sequence[int], value: Any) -> Tensor:
-        return aten.constant_pad_nd(g, tuple(-p for p in pad))
-
-
-def _inner(t: Tensor, pad: Sequence[int]) -> Tensor:
-    """t without what negative entries of pad cut away; no layer sees it."""
-    size, stride, offset = list(t.shape), t.stride(), t.storage_offset()
-    for i in range(len(pad) // 2):
-        d = t.dim() - 1 - i
-        before, after = min(pad[2 * i], 0), min(pad[2 * i + 1], 0)
-        offset -= before * stride[d]
-        size[d] += before + after
-    return _native.alias(Tensor, t, size, stride, offset)
 
 
 class PixelShuffle(Declaration):
@@ -514,14 +472,16 @@ class PixelShuffle(Declaration):
     def meta(t: Tensor, r: int) -> TensorSpec:
         if t.dim() < 3:
             raise RuntimeError(
-                f"pixel_shuffle expects input to have at least 3 dimensions, but got input with {t.dim()} dimension(s)"
+                "pixel_shuffle expects input to have at least 3 dimensions, but got input with "
+                f"{t.dim()} dimension(s)"
             )
         if r <= 0:
             raise RuntimeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
         *batch, c, h, w = t.shape
         if c % (r * r):
             raise RuntimeError(
-                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
+                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the "
+                "square "
                 f"of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
             )
         return TensorSpec((*batch, c // (r * r), h * r, w * r), t.dtype, t.device)
@@ -549,7 +509,8 @@ class PixelUnshuffle(Declaration):
     def meta(t: Tensor, r: int) -> TensorSpec:
         if t.dim() < 3:
             raise RuntimeError(
-                f"pixel_unshuffle expects input to have at least 3 dimensions, but got input with {t.dim()} dimension(s)"
+                "pixel_unshuffle expects input to have at least 3 dimensions, but got input "
+                f"with {t.dim()} dimension(s)"
             )
         if r <= 0:
             raise RuntimeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
@@ -582,7 +543,8 @@ class ChannelShuffle(Declaration):
     def meta(t: Tensor, groups: int) -> TensorSpec:
         if t.dim() <= 2:
             raise RuntimeError(
-                f"channel_shuffle expects input with > 2 dims, but got input with sizes {list(t.shape)}"
+                "channel_shuffle expects input with > 2 dims, but got input with sizes "
+                f"{list(t.shape)}"
             )
         if groups <= 0:
             raise RuntimeError(

@@ -17,14 +17,15 @@ from flambeau._src.ops.op import Declaration, TensorSpec
 def check_index_type(index: Tensor, position: int, name: str, of: str) -> None:
     if index.dtype not in INDEX_TYPES:
         raise RuntimeError(
-            f"Expected tensor for argument #{position} '{name}' to have one of the following scalar "
+            f"Expected tensor for argument #{position} '{name}' to have one of the following "
+            "scalar "
             f"types: Long, Int; but got {dt.type_name(index.dtype)} instead (while checking "
             f"arguments for {of})"
         )
 
 
 def rows(op: str, a: Tensor, table: Tensor, index: Tensor) -> None:
-    """`op` between the rows of a (a row an index, contiguous) and those of table that index names."""
+    """`op` between the rows of a (one an index, contiguous) and those of table that index names."""
     n, width = index.numel(), table.shape[1]
     flat = strided(dense_copy(index), (n, width), (1, 0))
     source = strided(a, (n, width), (width, 1))
@@ -48,7 +49,9 @@ class Embedding(Read):
     )
     out = "out"
 
-    def meta(weight: Tensor, indices: Tensor, padding_idx: int, scale: bool, sparse: bool) -> TensorSpec:
+    def meta(
+        weight: Tensor, indices: Tensor, padding_idx: int, scale: bool, sparse: bool
+    ) -> TensorSpec:
         if weight.dim() != 2:
             raise RuntimeError("'weight' must be 2-D")
         check_index_type(indices, 1, "indices", "embedding")
@@ -60,7 +63,13 @@ class Embedding(Read):
         rows("get", out, weight, indices)
 
     def vjp(
-        b: Any, g: Tensor, weight: Tensor, indices: Tensor, padding_idx: int, scale: bool, sparse: bool
+        b: Any,
+        g: Tensor,
+        weight: Tensor,
+        indices: Tensor,
+        padding_idx: int,
+        scale: bool,
+        sparse: bool,
     ) -> Any:
         if sparse:
             raise no_sparse()
@@ -79,11 +88,15 @@ class EmbeddingDenseBackward(Opaque):
     public = ""
     out = "out"
 
-    def meta(g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool) -> TensorSpec:
+    def meta(
+        g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool
+    ) -> TensorSpec:
         check_index_type(indices, 2, "indices", "embedding_backward")
         return TensorSpec((num_weights, g.shape[-1]), g.dtype, g.device)
 
-    def kernel(out: Tensor, g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool) -> None:
+    def kernel(
+        out: Tensor, g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool
+    ) -> None:
         fill_with(out, 0)
         if not out.numel() or not indices.numel():
             return
@@ -99,10 +112,18 @@ class EmbeddingDenseBackward(Opaque):
             fill_with(_native.alias(Tensor, out, out.shape[1:], out.stride()[1:], at), 0)
 
     def vjp(
-        b: Any, gg: Tensor, g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool
+        b: Any,
+        gg: Tensor,
+        g: Tensor,
+        indices: Tensor,
+        num_weights: int,
+        padding_idx: int,
+        scale: bool,
     ) -> Any:
         if scale:
-            raise RuntimeError("double backward for embedding with scale_grad_by_freq is not implemented")
+            raise RuntimeError(
+                "double backward for embedding with scale_grad_by_freq is not implemented"
+            )
         back = aten.index_select(gg, 0, aten.reshape(indices, (-1,)))
         if padding_idx >= 0:
             at_padding = aten.unsqueeze(aten.eq(aten.reshape(indices, (-1,)), padding_idx), 1)

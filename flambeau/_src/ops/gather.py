@@ -82,8 +82,10 @@ def check_apart(out: Tensor, inputs: Sequence[Any]) -> None:
         begin, other = out.storage_offset() * size, t.storage_offset() * t.element_size()
         if t is out or (begin < other + t.nbytes and other < begin + out.nbytes):
             raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor "
-                "refer to a single memory location. Please clone() the tensor before performing the "
+                "unsupported operation: some elements of the input tensor and the written-to "
+                "tensor "
+                "refer to a single memory location. Please clone() the tensor before performing "
+                "the "
                 "operation."
             )
 
@@ -99,8 +101,8 @@ class Read(Opaque):
         spec = cls.infer(op, args)
         if spec.dtype is not target.dtype or spec.device != target.device:
             return False
-        resize_output(target, spec.shape, spec.stride)
         check_no_self_overlap(target)
+        resize_output(target, spec.shape, spec.stride)
         check_apart(target, args)
         cls.compute(op, target, args)
         return True
@@ -202,7 +204,8 @@ def check_scatter(t: Tensor, dim: int, index: Tensor, src: Tensor | None) -> Non
             raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
         if too_big:
             raise RuntimeError(
-                f"Expected index {list(index.shape)} to be no larger than self {list(t.shape)} apart "
+                f"Expected index {list(index.shape)} to be no larger than self {list(t.shape)} "
+                "apart "
                 f"from dimension {d} and to be no larger size than src {list(src.shape)}"
             )
     elif too_big:
@@ -236,7 +239,8 @@ def src_gradient(g: Tensor, dim: int, index: Tensor, src: Tensor, name: str) -> 
     """What the places of index get back; src may not be larger than index then."""
     if tuple(src.shape) != tuple(index.shape) and not g._bits & state.GEOMETRY:
         raise RuntimeError(
-            f"Function {name} returned an invalid gradient at index 1 - got {list(index.shape)} but "
+            f"Function {name} returned an invalid gradient at index 1 - got {list(index.shape)} "
+            "but "
             f"expected shape compatible with {list(src.shape)}"
         )
     return aten.gather(g, dim, index)
@@ -358,14 +362,18 @@ class ScatterReduce(Written):
         "bool include_self=True) -> Tensor"
     )
 
-    def check(t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
+    def check(
+        t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+    ) -> None:
         if reduce not in _REDUCTIONS:
             raise RuntimeError(
                 f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
             )
         check_scatter(t, dim, index, src)
 
-    def write(out: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> None:
+    def write(
+        out: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+    ) -> None:
         d = out.dtype
         if (reduce == "mean" and d is dt.bool_) or (reduce in ("amax", "amin") and d.is_complex):
             raise NotImplementedError(
@@ -388,7 +396,14 @@ class ScatterReduce(Written):
         copy_into(out, aten.div(out, count, rounding_mode="floor" if whole else None))
 
     def vjp(
-        b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+        b: Any,
+        g: Tensor,
+        t: Tensor,
+        dim: int,
+        index: Tensor,
+        src: Tensor,
+        reduce: str,
+        include_self: bool,
     ) -> Any:
         own, theirs = reduced_gradients(b, g, t, dim, index, src, reduce, include_self)
         if own is not None and b.needs[0] and not include_self:
@@ -397,7 +412,14 @@ class ScatterReduce(Written):
 
 
 def reduced_gradients(
-    b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool
+    b: Any,
+    g: Tensor,
+    t: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    include_self: bool,
 ) -> tuple[Any, Any]:
     """Gradients of scatter_reduce for self (as if it always took part) and src."""
     if b.needs[2] and tuple(src.shape) != tuple(index.shape):
@@ -427,7 +449,14 @@ def _part(src: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def _product_gradients(
-    b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, src: Tensor, include_self: bool, out: Tensor
+    b: Any,
+    g: Tensor,
+    t: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    include_self: bool,
+    out: Tensor,
 ) -> tuple[Any, Any]:
     """Each factor gets the product of the others: the result divided by it, or, where it is the
     only zero, the product taken with one in its place."""
@@ -512,7 +541,8 @@ class IndexAdd(Written):
             )
         if index.dtype not in INDEX_TYPES:
             raise RuntimeError(
-                f"index_add_(): Expected dtype int32/int64 for index but got: {dt.scalar_name(index.dtype)}"
+                "index_add_(): Expected dtype int32/int64 for index but got: "
+                f"{dt.scalar_name(index.dtype)}"
             )
         if source.dtype is not t.dtype:
             raise RuntimeError(
@@ -546,7 +576,9 @@ class IndexAdd(Written):
             source = aten.mul(source, cast_number(alpha, source.dtype))
         slices("add", source, out, index, d)
 
-    def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any) -> Any:
+    def vjp(
+        b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any
+    ) -> Any:
         part = None
         if b.needs[2]:
             part = _chosen(g, dim, index, source)
@@ -580,11 +612,13 @@ class IndexCopy(Written):
         if source.dim() != t.dim() and source.dim() and t.dim():
             raise IndexError(
                 "index_copy_(): When source and destination are not scalars, their dimensionality "
-                f"must match. Source dimensionality ({source.dim()}), destination dimensionality ({t.dim()})"
+                f"must match. Source dimensionality ({source.dim()}), destination dimensionality "
+                f"({t.dim()})"
             )
         if index.dtype is not dt.int64:
             raise RuntimeError(
-                f"index_copy_(): Expected a long tensor for index, but got {dt.scalar_name(index.dtype)}"
+                "index_copy_(): Expected a long tensor for index, but got "
+                f"{dt.scalar_name(index.dtype)}"
             )
         if source.dtype is not t.dtype:
             raise RuntimeError(
@@ -698,9 +732,7 @@ def check_flat(t: Tensor, index: Tensor) -> None:
     n = t.numel()
     bad = _native.beyond(index, -n, n)
     if bad is not None:
-        raise IndexError(
-            f"out of range: tried to access index {bad} on a tensor of {n} elements."
-        )
+        raise IndexError(f"out of range: tried to access index {bad} on a tensor of {n} elements.")
 
 
 def flat_walk(op: str, a: Tensor, t: Tensor, index: Tensor) -> None:
@@ -746,9 +778,7 @@ def dense_copy(t: Tensor) -> Tensor:
 class Put(Written):
     """self with source written (or added) at places of the flattened tensor."""
 
-    schema = (
-        "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor"
-    )
+    schema = "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor"
     public = "method"
     dense = True
 

@@ -12,9 +12,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into, overridable
+from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
-from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, cast
+from flambeau._src.ops.kinds import Composite, Opaque, Pointwise
 from flambeau._src.ops.op import Declaration, TensorSpec
 from flambeau._src.ops.shapes import broadcast_shape
 from flambeau._src.ops.strided import to_dtype_of
@@ -111,7 +111,8 @@ class Layout:
         except RuntimeError:
             shapes = ", ".join(str(list(i.shape)) for i in self.indices)
             raise IndexError(
-                f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+                "shape mismatch: indexing tensors could not be broadcast together with shapes "
+                f"{shapes}"
             ) from None
         dims, size, stride = self.dims, t.shape, t.stride()
         adjacent = bool(dims) and dims[-1] - dims[0] + 1 == len(dims)
@@ -129,7 +130,10 @@ class Layout:
         """An index tensor (of the broadcast shape or less) seen over the result's shape."""
         n = len(self.wide)
         new = n - i.dim()
-        st = [0] * new + [0 if s == 1 and w != 1 else x for s, x, w in zip(i.shape, i.stride(), self.wide[new:], strict=True)]
+        st = [0] * new + [
+            0 if s == 1 and w != 1 else x
+            for s, x, w in zip(i.shape, i.stride(), self.wide[new:], strict=True)
+        ]
         full = [0] * len(self.shape)
         full[self.first : self.first + n] = st
         return _native.alias(Tensor, i, self.shape, full, i.storage_offset())
@@ -192,12 +196,13 @@ class Index(Opaque):
     def run(t: Tensor, indices: Sequence[Any]) -> Tensor:
         only = indices[-1]
         if only is not None and only.dtype is dt.int64 and len(indices) <= t.dim():
-            if indices.count(None) == len(indices) - 1 and t._contiguous() and only._contiguous():
+            first = all(i is None for i in indices[:-1])
+            if first and t._contiguous() and only._contiguous():
                 return along_one(t, len(indices) - 1, only)
         check_indices(t, indices)
-        if len(indices) == 1 and only is not None and only.dtype is dt.bool_ and t.dim():
-            if only.dim() == t.dim():
-                return chosen(t, only)
+        whole = len(indices) == 1 and only is not None and only.dtype is dt.bool_
+        if whole and t.dim() and only.dim() == t.dim():
+            return chosen(t, only)
         where = Layout(t, without_masks(indices))
         where.check_range(t)
         out = _native.empty(where.shape, t.dtype, t.device, where.result_strides())
@@ -288,16 +293,21 @@ class IndexPut(Written):
             fits = False
         if not fits:
             raise RuntimeError(
-                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to "
+                f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
+                "to "
                 f"indexing result of shape {list(where.shape)}"
             )
         where.check_range(out)
         new = len(where.shape) - values.dim()
-        st = [0] * new + [0 if s == 1 else x for s, x in zip(values.shape, values.stride(), strict=True)]
+        st = [0] * new + [
+            0 if s == 1 else x for s, x in zip(values.shape, values.stride(), strict=True)
+        ]
         source = _native.alias(Tensor, values, where.shape, st, values.storage_offset())
         where.walk("add" if accumulate else "put", source, out)
 
-    def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> Any:
+    def vjp(
+        b: Any, g: Tensor, t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool
+    ) -> Any:
         own = part = None
         if b.needs[0]:
             own = g
@@ -450,7 +460,7 @@ class MaskedScatter(Written):
 
     @classmethod
     def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
-        t, mask, source = args
+        t, mask, _ = args
         cls.check(*args)
         shape = broadcast_shape([mask.shape, t.shape])
         return TensorSpec(shape, t.dtype, t.device)
@@ -492,11 +502,9 @@ class MaskedScatter(Written):
 
 
 class MaskedScatterBackward(Opaque):
-    """The elements of grad_output where mask is true, in order, then zeros, in the given extents."""
+    """The elements of grad_output where mask is true, then zeros, in the given extents."""
 
-    schema = (
-        "masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor"
-    )
+    schema = "masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor"
     public = ""
 
     def meta(g: Tensor, mask: Tensor, sizes: Sequence[int]) -> TensorSpec:
@@ -511,7 +519,9 @@ class MaskedScatterBackward(Opaque):
         flat[found.size :] = 0
 
     def vjp(b: Any, gg: Tensor, g: Tensor, mask: Tensor, sizes: Any) -> Any:
-        return aten.masked_scatter(aten.zeros(g.shape, dtype=gg.dtype, device=gg.device), mask, gg), None
+        return aten.masked_scatter(
+            aten.zeros(g.shape, dtype=gg.dtype, device=gg.device), mask, gg
+        ), None
 
 
 # ---- where something is ----

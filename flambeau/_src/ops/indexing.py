@@ -27,12 +27,11 @@ def fresh_data(t: Tensor) -> Tensor:
 
 def select_at(t: Tensor, dim: int, index: int, position: int) -> Tensor:
     """t[..., index, ...] along dim; `position` is what the error names."""
-    if not t.dim():
-        if index == 0:
-            raise IndexError(
-                "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
-                "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
-            )
+    if not t.dim() and index == 0:
+        raise IndexError(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
+            "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
+        )
     n = t.shape[dim] if t.dim() else 1
     if not -n <= index < n:
         raise IndexError(f"index {index} is out of bounds for dimension {position} with size {n}")
@@ -69,7 +68,11 @@ def is_tuple_like(key: Any) -> bool:
     """Whether a sequence stands for several indices: a tuple, or a short list of non-numbers."""
     if isinstance(key, tuple):
         return True
-    if isinstance(key, (Tensor, str, bytes)) or not hasattr(key, "__getitem__") or not hasattr(key, "__len__"):
+    if (
+        isinstance(key, (Tensor, str, bytes))
+        or not hasattr(key, "__getitem__")
+        or not hasattr(key, "__len__")
+    ):
         return False
     if hasattr(key, "__array_interface__") or len(key) >= _TUPLE_AT_MOST:
         return False
@@ -154,7 +157,8 @@ def apply(t: Tensor, keys: Sequence[Any]) -> tuple[Tensor, list[Any]]:
             found.append(_as_index(k))
         else:
             raise IndexError(
-                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
+                "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables "
+                "are "
                 f"valid indices (got {type(k).__name__})"
             )
         dim += 1
@@ -167,7 +171,9 @@ def _as_index(k: Any) -> Tensor:
     if isinstance(k, str):
         raise TypeError("new(): invalid data type 'str'")
     data = list(k) if isinstance(k, range) else k
-    made = tensor(data, dtype=dt.int64) if hasattr(data, "__len__") and not len(data) else tensor(data)
+    made = (
+        tensor(data, dtype=dt.int64) if hasattr(data, "__len__") and not len(data) else tensor(data)
+    )
     return made
 
 
@@ -212,11 +218,14 @@ def as_value(self: Tensor, value: Any) -> Tensor:
         if item is None or getattr(value, "ndim", 1):
             if hasattr(value, "__sym_int__") or hasattr(value, "__sym_float__"):
                 return aten.scalar_tensor(value, dtype=self.dtype, device=self.device)
-            raise TypeError(f"can't assign a {type(value).__name__} to a {dt.type_name(self.dtype)}")
+            raise TypeError(
+                f"can't assign a {type(value).__name__} to a {dt.type_name(self.dtype)}"
+            )
         plain = item()
     if isinstance(plain, complex) and not self.dtype.is_complex:
         raise RuntimeError(
-            f"value cannot be converted to type {_C_NAMES.get(self.dtype.name, self.dtype.name)} without overflow"
+            f"value cannot be converted to type {_C_NAMES.get(self.dtype.name, self.dtype.name)} "
+            "without overflow"
         )
     made = _native.empty((), self.dtype, _native.cpu)
     slot("fill_with")(made, plain)
@@ -244,7 +253,7 @@ def copy_to(target: Tensor, value: Tensor) -> None:
         aten.copy_(target, value)
         return
     if not value.dim() and value.device.type == "cpu":
-        aten.fill_(target, value)
+        dispatch(packet("fill").overload("Tensor").inplace_op, (target, value))  # type: ignore[union-attr]
         return
     value = aten.view(value, without_leading_ones(value.shape))
     if value.shape != target.shape:

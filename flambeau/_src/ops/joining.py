@@ -8,10 +8,15 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout
-from flambeau._src.core import state
+from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, check_no_self_overlap, copy_into, overridable, resize_output
+from flambeau._src.ops.call import (
+    aten,
+    check_no_self_overlap,
+    copy_into,
+    overridable,
+    resize_output,
+)
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.gather import check_apart
 from flambeau._src.ops.kinds import Composite, Opaque, device_of, wrap_dim
@@ -46,9 +51,7 @@ def cat_geometry(tensors: Sequence[Tensor], dim: int) -> tuple[tuple[int, ...], 
         raise ValueError("torch.cat(): expected a non-empty list of Tensors")
     for i, t in enumerate(tensors):
         if not t.dim():
-            raise RuntimeError(
-                f"zero-dimensional tensor (at position {i}) cannot be concatenated"
-            )
+            raise RuntimeError(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
     counted = [(i, t) for i, t in enumerate(tensors) if not _left_out(t)]
     if not counted:
         return (0,), wrap_dim(dim, 1)

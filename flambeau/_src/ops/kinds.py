@@ -494,6 +494,11 @@ class View(Declaration):
     view: Callable[..., Any]
 
     @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> TensorSpec:
+        size, stride, _, *dtype = cls.view(*args)
+        return TensorSpec(size, dtype[0] if dtype else args[0].dtype, args[0].device, stride)
+
+    @classmethod
     def run(cls, *args: Any) -> Any:
         return make_view(args[0], *cls.view(*args))
 

@@ -15,6 +15,7 @@ from flambeau._src.ops import (  # noqa: F401
     attention,
     compare,
     conv,
+    padding,
     pool,
     copying,
     creation,

@@ -66,7 +66,7 @@ class Unique2(Declaration):
         import numpy as np  # lazy: NumPy is heavy
 
         if t.dtype.is_complex:
-            raise NotImplementedError(f'"unique" not implemented for \'{dt.scalar_name(t.dtype)}\'')
+            raise NotImplementedError(f"\"unique\" not implemented for '{dt.scalar_name(t.dtype)}'")
         found = np.unique(
             _values(t).reshape(-1), return_inverse=True, return_counts=True, equal_nan=False
         )
@@ -80,9 +80,7 @@ class Unique2(Declaration):
 class Unique(Declaration):
     """The distinct elements; for each element where it stands among them."""
 
-    schema = (
-        "_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)"
-    )
+    schema = "_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)"
     public = "function"
 
     def meta(t: Tensor, sorted_: bool, inverse: bool) -> Any:
@@ -116,7 +114,8 @@ class UniqueDim(Declaration):
             return _native.empty(t.shape, t.dtype, t.device), _nothing(), _nothing()
         if zeros:
             raise RuntimeError(
-                "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                "applied"
             )
         found = np.unique(
             _values(t), return_inverse=True, return_counts=True, axis=d, equal_nan=False
@@ -204,7 +203,7 @@ class Bincount(Declaration):
 
         if not dt.is_integral(t.dtype) or t.dtype is dt.bool_:
             raise NotImplementedError(
-                f'"bincount_cpu" not implemented for \'{dt.scalar_name(t.dtype)}\''
+                f"\"bincount_cpu\" not implemented for '{dt.scalar_name(t.dtype)}'"
             )
         if minlength < 0:
             raise RuntimeError("minlength should be >= 0")
@@ -253,7 +252,9 @@ class CountNonzero(Opaque):
         CountNonzeroDims.kernel(out, t, () if dim is None else (dim,))
 
 
-def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side: str | None, sorter: Any) -> None:
+def check_bounds(
+    bounds: Tensor, value: Any, out_int32: bool, right: bool, side: str | None, sorter: Any
+) -> None:
     """torch.searchsorted's refusals."""
     if side is not None and side not in ("left", "right"):
         raise RuntimeError(
@@ -261,13 +262,15 @@ def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side:
         )
     if right and side == "left":
         raise RuntimeError(
-            "torch.searchsorted(): side and right can't be set to opposites, got side of left while "
+            "torch.searchsorted(): side and right can't be set to opposites, got side of left "
+            "while "
             "right was True"
         )
     if sorter is not None:
         if sorter.shape != bounds.shape:
             raise RuntimeError(
-                "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+                "torch.searchsorted(): boundary and sorter must have the same size, but got "
+                "boundary "
                 f"tensor {list(bounds.shape)}and got sorter tensor {list(sorter.shape)}"
             )
         if sorter.dtype is not dt.int64:
@@ -276,7 +279,10 @@ def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side:
                 f"{dt.scalar_name(sorter.dtype)}"
             )
     if not bounds.dim():
-        raise RuntimeError("torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension is 1")
+        raise RuntimeError(
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+            "dimension is 1"
+        )
     if isinstance(value, Tensor):
         if not value.dim() and bounds.dim() != 1:
             raise RuntimeError(
@@ -294,8 +300,10 @@ def check_bounds(bounds: Tensor, value: Any, out_int32: bool, right: bool, side:
             )
     elif bounds.dim() != 1:
         raise RuntimeError(
-            "torch.searchsorted(): input value can be a scalar only when boundaries tensor dimension "
-            f"is 1, but we got boundaries tensor dim({bounds.dim()}) and input value's dim(0) numel(1)"
+            "torch.searchsorted(): input value can be a scalar only when boundaries tensor "
+            "dimension "
+            f"is 1, but we got boundaries tensor dim({bounds.dim()}) and input value's dim(0) "
+            "numel(1)"
         )
     if out_int32 and bounds.numel() and bounds.shape[-1] >= 2**31:
         raise RuntimeError(
@@ -324,7 +332,7 @@ def check_types(bounds: Tensor, value: Any) -> None:
     for d in (bounds.dtype, getattr(value, "dtype", bounds.dtype)):
         if d is dt.bool_ or d.is_complex:
             raise NotImplementedError(
-                f'"searchsorted_out_cpu" not implemented for \'{dt.scalar_name(d)}\''
+                f"\"searchsorted_out_cpu\" not implemented for '{dt.scalar_name(d)}'"
             )
 
 
@@ -339,11 +347,21 @@ class SearchSorted(Opaque):
     differentiable = False
     out = True
 
-    def meta(bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any) -> TensorSpec:
+    def meta(
+        bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any
+    ) -> TensorSpec:
         check_bounds(bounds, value, out_int32, right, side, sorter)
         return TensorSpec(value.shape, dt.int32 if out_int32 else dt.int64, value.device)
 
-    def kernel(out: Tensor, bounds: Tensor, value: Tensor, out_int32: bool, right: bool, side: Any, sorter: Any) -> None:
+    def kernel(
+        out: Tensor,
+        bounds: Tensor,
+        value: Tensor,
+        out_int32: bool,
+        right: bool,
+        side: Any,
+        sorter: Any,
+    ) -> None:
         check_types(bounds, value)
         if out.numel():
             find(out, bounds, value, right or side == "right", sorter)
@@ -360,11 +378,21 @@ class SearchSortedScalar(Opaque):
     differentiable = False
     out = True
 
-    def meta(bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any) -> TensorSpec:
+    def meta(
+        bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any
+    ) -> TensorSpec:
         check_bounds(bounds, value, out_int32, right, side, sorter)
         return TensorSpec((), dt.int32 if out_int32 else dt.int64, bounds.device)
 
-    def kernel(out: Tensor, bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any) -> None:
+    def kernel(
+        out: Tensor,
+        bounds: Tensor,
+        value: Any,
+        out_int32: bool,
+        right: bool,
+        side: Any,
+        sorter: Any,
+    ) -> None:
         d = dt.float64 if isinstance(value, float) else dt.int64
         find(out, bounds, scalar_tensor(value, d), right or side == "right", sorter)
 

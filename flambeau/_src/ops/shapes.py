@@ -8,15 +8,14 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout
-from flambeau._src.core import state
+from flambeau._src.core import layout, state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops import views as v
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.strided import AsStrided, as_copy
-from flambeau._src.ops import views as v
 
 call_bits = _native.call_bits
 _PUBLIC = state.FUNCTION | state.FUNCTION_MODE
@@ -240,9 +239,7 @@ class Narrow(FastComposite):
         if start < 0:
             start += n
         if start + length > n:
-            raise RuntimeError(
-                f"start ({start}) + length ({length}) exceeds dimension size ({n})."
-            )
+            raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
         return aten.slice(self, dim, start, start + length, 1)
 
 
@@ -298,7 +295,9 @@ class MatrixH(Composite):
     def decompose(self: Tensor) -> Tensor:
         n = self.dim()
         if not n:
-            warnings.warn("Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=4)
+            warnings.warn(
+                "Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=4
+            )
             return self
         if n != 2:
             raise RuntimeError(
@@ -320,7 +319,8 @@ class NumpyT(Composite):
             warnings.warn(
                 "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
                 "deprecated and it will throw an error in a future release. Consider `x.mT` to "
-                "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to "
+                "transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` "
+                "to "
                 "reverse the dimensions of a tensor.",
                 stacklevel=4,
             )
@@ -334,7 +334,8 @@ def _matrices(t: Tensor, name: str, hint: str) -> None:
         )
     if not t.dim():
         warnings.warn(
-            f"Tensor.{name} is deprecated on 0-D tensors.{hint or ' Consider using x.'}", stacklevel=5
+            f"Tensor.{name} is deprecated on 0-D tensors.{hint or ' Consider using x.'}",
+            stacklevel=5,
         )
 
 
@@ -392,7 +393,7 @@ class UnsafeChunk(Composite):
 
 
 def _cut(self: Tensor, ends: Sequence[int], d: int) -> tuple[Tensor, ...]:
-    """The stretches of dimension d between the given ends, the first from 0, the last to the end."""
+    """The stretches of dimension d between the ends; the first begins at 0."""
     begin, parts = 0, []
     for end in ends:
         parts.append(aten.slice(self, d, begin, end, 1))
@@ -403,16 +404,15 @@ def _cut(self: Tensor, ends: Sequence[int], d: int) -> tuple[Tensor, ...]:
 def _check_tensor_split(self: Tensor) -> None:
     if not self.dim():
         raise RuntimeError(
-            f"tensor_split expected at least a 1-dimensional tensor, but got a tensor with {self.dim()} dims"
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with "
+            f"{self.dim()} dims"
         )
 
 
 class TensorSplit(Composite):
     """`sections` parts whose extents differ by at most one."""
 
-    schema = (
-        "tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]"
-    )
+    schema = "tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]"
 
     def decompose(self: Tensor, sections: int, dim: int) -> Any:
         _check_tensor_split(self)
@@ -430,9 +430,7 @@ class TensorSplit(Composite):
 class TensorSplitAt(Composite):
     """Parts that end before each of the indices."""
 
-    schema = (
-        "tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]"
-    )
+    schema = "tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]"
 
     def decompose(self: Tensor, indices: Sequence[int], dim: int) -> Any:
         _check_tensor_split(self)
@@ -451,7 +449,8 @@ class TensorSplitTensor(Composite):
         _check_tensor_split(self)
         if at.device.type != "cpu":
             raise RuntimeError(
-                f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {at.device}"
+                "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on "
+                f"{at.device}"
             )
         if at.dtype is not dt.int64:
             raise RuntimeError(
@@ -471,7 +470,8 @@ class TensorSplitTensor(Composite):
 def _check_split(t: Tensor, name: str, least: int, d: int, sections: int | None) -> None:
     if t.dim() < least:
         raise RuntimeError(
-            f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor with "
+            f"torch.{name} requires a tensor with at least {least} dimension, but got a tensor "
+            "with "
             f"{t.dim()} dimensions!"
         )
     if sections is not None and (sections == 0 or t.shape[d] % sections):
@@ -493,9 +493,21 @@ def _axis_split(name: str, least: int, dim_of: Any) -> None:
         return aten.tensor_split(self, indices, d)
 
     doc = f"Parts along the dimension of {name}."
-    for overload, argument, body in (("int", "int sections", by_sections), ("array", "int[] indices", by_indices)):
+    for overload, argument, body in (
+        ("int", "int sections", by_sections),
+        ("array", "int[] indices", by_indices),
+    ):
         text = f"{name}.{overload}(Tensor(a -> *) self, {argument}) -> Tensor(a)[]"
-        type(name, (Composite,), {"schema": text, "decompose": staticmethod(body), "__doc__": doc, "__module__": __name__})
+        type(
+            name,
+            (Composite,),
+            {
+                "schema": text,
+                "decompose": staticmethod(body),
+                "__doc__": doc,
+                "__module__": __name__,
+            },
+        )
 
 
 _axis_split("hsplit", 1, lambda t: 0 if t.dim() == 1 else 1)
@@ -510,7 +522,9 @@ class Real(Composite):
     public = "function"
 
     def decompose(self: Tensor) -> Tensor:
-        return aten.select(aten.view_as_real(self), self.dim(), 0) if self.dtype.is_complex else self
+        return (
+            aten.select(aten.view_as_real(self), self.dim(), 0) if self.dtype.is_complex else self
+        )
 
 
 class Imag(Composite):
@@ -779,7 +793,8 @@ METHODS: dict[str, Any] = {
     "unflatten": unflatten_method,
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
-    "is_conj": is_conj, "is_neg": is_neg, "split": split, "broadcast_tensors": broadcast_tensors, "broadcast_shapes": broadcast_shapes,
+    "is_conj": is_conj, "is_neg": is_neg, "split": split,
+    "broadcast_tensors": broadcast_tensors, "broadcast_shapes": broadcast_shapes,
     "atleast_1d": _at_least("atleast_1d"), "atleast_2d": _at_least("atleast_2d"),
     "atleast_3d": _at_least("atleast_3d"),
 }  # fmt: skip

@@ -21,7 +21,9 @@ _C_NAMES = {
 }  # fmt: skip
 
 
-def point_at(t: Tensor, source: Any, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+def point_at(
+    t: Tensor, source: Any, offset: int, size: Sequence[int], stride: Sequence[int]
+) -> Tensor:
     """Make t a view of the storage, which grows where it is too small. t keeps its own version."""
     storage = getattr(source, "_untyped_storage", source)
     if not isinstance(storage, _native.UntypedStorage):
@@ -36,7 +38,8 @@ def point_at(t: Tensor, source: Any, offset: int, size: Sequence[int], stride: S
         raise RuntimeError("numel: integer multiplication overflow")
     if any(s < 0 for s in stride):
         raise RuntimeError(
-            f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}"
+            f"Storage size calculation overflowed with sizes={list(size)} and "
+            f"strides={list(stride)}"
         )
     count = extent(size, stride)
     need = (offset + count) * t.element_size() if count else 0
@@ -60,7 +63,8 @@ class SetTensor(Declaration):
     def run(self: Tensor, source: Tensor) -> Tensor:
         if source.dtype is not self.dtype:
             raise RuntimeError(
-                f"Could not set tensor of type {_C_NAMES.get(source.dtype.name, source.dtype.name)} "
+                "Could not set tensor of type "
+                f"{_C_NAMES.get(source.dtype.name, source.dtype.name)} "
                 f"to a tensor of type {_C_NAMES.get(self.dtype.name, self.dtype.name)}"
             )
         return point_at(
@@ -78,7 +82,9 @@ class SetTensorPart(Declaration):
     public = "method"
     kind = "set"
 
-    def run(self: Tensor, source: Tensor, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    def run(
+        self: Tensor, source: Tensor, offset: int, size: Sequence[int], stride: Sequence[int]
+    ) -> Tensor:
         stride = stride or layout.contiguous_strides(size)
         return point_at(self, source.untyped_storage(), offset, size, stride)
 
@@ -112,13 +118,16 @@ class SetStoragePart(Declaration):
     """self becomes a part of the storage."""
 
     schema = (
-        "set_.source_Storage_storage_offset(Tensor(a!) self, Storage source, SymInt storage_offset, "
+        "set_.source_Storage_storage_offset(Tensor(a!) self, Storage source, SymInt "
+        "storage_offset, "
         "SymInt[] size, SymInt[] stride=[]) -> Tensor(a!)"
     )
     public = "method"
     kind = "set"
 
-    def run(self: Tensor, source: Any, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    def run(
+        self: Tensor, source: Any, offset: int, size: Sequence[int], stride: Sequence[int]
+    ) -> Tensor:
         return point_at(self, source, offset, size, stride or layout.contiguous_strides(size))
 
 

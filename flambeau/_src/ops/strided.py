@@ -46,7 +46,9 @@ class AsStrided(ReshapedInPlace):
         "-> Tensor(a!)"
     )
 
-    def view(t: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None) -> Geometry:
+    def view(
+        t: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+    ) -> Geometry:
         offset = t.storage_offset() if storage_offset is None else storage_offset
         if len(size) != len(stride):
             raise RuntimeError("mismatch in length of strides and shape")
@@ -59,14 +61,16 @@ class AsStrided(ReshapedInPlace):
             raise RuntimeError(f"Tensor: invalid storage offset {offset}")
         if any(s < 0 for s in size):
             raise RuntimeError(
-                f"Storage size calculation overflowed with sizes={list(size)} and strides={list(stride)}"
+                f"Storage size calculation overflowed with sizes={list(size)} and "
+                f"strides={list(stride)}"
             )
         storage, item = t.untyped_storage(), t.element_size()
         needed = extent(size, stride)
         if needed and (needed + offset) * item > storage.nbytes() and not storage.is_fake:
             raise RuntimeError(
                 f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, "
-                f"and itemsize {item} requiring a storage size of {(needed + offset) * item} are out "
+                f"and itemsize {item} requiring a storage size of {(needed + offset) * item} are "
+                "out "
                 f"of bounds for storage of size {storage.nbytes()}"
             )
         return size, stride, offset
@@ -101,7 +105,10 @@ def strided_gradient(
     start, offset = t.storage_offset() - shared, offset - shared
     n = max(start + extent(in_size, in_stride), offset + extent(out_size, out_stride))
     storage = aten.new_zeros(g, (n,))
-    out_overlap, in_overlap = maybe_overlaps(out_size, out_stride), maybe_overlaps(in_size, in_stride)
+    out_overlap, in_overlap = (
+        maybe_overlaps(out_size, out_stride),
+        maybe_overlaps(in_size, in_stride),
+    )
     every = aten.arange(n, dtype=dt.int64, device=g.device) if out_overlap or in_overlap else None
     if out_overlap:
         at = aten.reshape(aten.as_strided(every, out_size, out_stride, offset), (-1,))
@@ -191,7 +198,9 @@ class SliceScatter(Scatter):
     )
     of = Slice
 
-    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, dim: int, start: Any, end: Any, step: int) -> Any:
+    def vjp(
+        b: Any, g: Tensor, t: Tensor, src: Tensor, dim: int, start: Any, end: Any, step: int
+    ) -> Any:
         return (
             aten.slice_scatter(g, zeros_for(src, g), dim, start, end, step) if b.needs[0] else None,
             to_dtype_of(aten.slice(g, dim, start, end, step), src) if b.needs[1] else None,
@@ -222,7 +231,9 @@ class AsStridedScatter(Scatter):
     )
     of = AsStrided
 
-    def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any) -> Any:
+    def vjp(
+        b: Any, g: Tensor, t: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: Any
+    ) -> Any:
         """torch's: for a contiguous self; self gets the gradient of the part, not of the rest."""
         at = t.storage_offset() if storage_offset is None else storage_offset
         g = aten.contiguous(g)
@@ -278,7 +289,9 @@ class SliceBackward(ViewGradient):
     )
     of = Slice
 
-    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Tensor:
+    def vjp(
+        b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, start: int, end: int, step: int
+    ) -> Tensor:
         return aten.slice(g, dim, start, end, step)
 
 
@@ -291,7 +304,9 @@ class DiagonalBackward(ViewGradient):
     )
     of = Diagonal
 
-    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int) -> Tensor:
+    def vjp(
+        b: Any, g: Tensor, x: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int
+    ) -> Tensor:
         return aten.diagonal(g, offset, dim1, dim2)
 
 
@@ -299,7 +314,8 @@ class UnfoldBackward(Opaque):
     """The gradient of unfold: windows summed where they overlap."""
 
     schema = (
-        "unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor"
+        "unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) "
+        "-> Tensor"
     )
     public = ""
     geometry_only = True
@@ -330,7 +346,9 @@ class UnfoldBackward(Opaque):
                 copy_into(out, wide)
                 copy_into(wide, out)
 
-    def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, size: int, step: int) -> Tensor:
+    def vjp(
+        b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, size: int, step: int
+    ) -> Tensor:
         return aten.unfold(g, dim, size, step)
 
 
@@ -364,11 +382,11 @@ def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy
     number = NODE_NUMBERS.get((name, overload), 0)
     node = "".join(p.capitalize() for p in name.split("_")) + f"Backward{number}_copy"
     body = {
-        "node_name": node, "schema": text, "of": of, "__doc__": f"A copy of what {name} shows.", "vjp": of.vjp,
+        "node_name": node, "schema": text, "of": of, "vjp": of.vjp,
+        "__doc__": f"A copy of what {name} shows.",
         "differentiable": of.differentiable, "out": overload_of_out, "__module__": __name__,
     }  # fmt: skip
     return type(of.__name__ + "Copy", (ViewCopy,), body)
-
 
 
 class NarrowCopy(Declaration):
@@ -384,8 +402,10 @@ class NarrowCopy(Declaration):
             raise RuntimeError("narrow() cannot be applied to a 0-dim tensor.")
         if dim >= t.dim():
             raise RuntimeError(
-                "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got false.  "
-                "(Could this error message be improved?  If so, please report an enhancement request "
+                "Expected dim < static_cast<int64_t>(self_sizes.size()) to be true, but got "
+                "false.  "
+                "(Could this error message be improved?  If so, please report an enhancement "
+                "request "
                 "to PyTorch.)"
             )
         n = t.shape[wrap_dim(dim, t.dim())]
@@ -395,9 +415,7 @@ class NarrowCopy(Declaration):
             )
         start += n if start < 0 else 0
         if length < 0 or start + length > n:
-            raise RuntimeError(
-                f"start ({start}) + length ({length}) exceeds dimension size ({n})."
-            )
+            raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
         return Slice.view(t, dim, start, start + length, 1)
 
     def meta(t: Tensor, dim: int, start: int, length: int) -> TensorSpec:

@@ -75,7 +75,8 @@ class ViewDtype(View):
         size, stride, offset = list(t.shape), list(t.stride()), t.storage_offset()
         if old == new:
             return size, stride, offset, dtype
-        names = f"to view {dt.scalar_name(t.dtype)} as {dt.scalar_name(dtype)} (different element sizes)"
+        both = f"{dt.scalar_name(t.dtype)} as {dt.scalar_name(dtype)}"
+        names = f"to view {both} (different element sizes)"
         if not size:
             raise RuntimeError(f"self.dim() cannot be 0 {names}")
         if stride[-1] != 1 and size[-1] != 1:
@@ -194,7 +195,8 @@ class Expand(FastView):
         new = len(size) - t.dim()
         if new < 0:
             raise RuntimeError(
-                f"expand({dt.type_name(t.dtype)}{{{list(t.shape)}}}, size={list(size)}): the number "
+                f"expand({dt.type_name(t.dtype)}{{{list(t.shape)}}}, size={list(size)}): the "
+                "number "
                 f"of sizes provided ({len(size)}) must be greater or equal to the number of "
                 f"dimensions in the tensor ({t.dim()})"
             )
@@ -232,7 +234,8 @@ def _leading(size: int, i: int) -> RuntimeError:
     if size != -1:
         return RuntimeError("numel: integer multiplication overflow")
     return RuntimeError(
-        f"The expanded size of the tensor ({size}) isn't allowed in a leading, non-existing dimension {i}"
+        f"The expanded size of the tensor ({size}) isn't allowed in a leading, non-existing "
+        f"dimension {i}"
     )
 
 
@@ -469,7 +472,7 @@ class Diagonal(View):
 
 
 class Unfold(View):
-    """All windows of `size` elements, `step` apart, of a dimension; the window is a new last one."""
+    """All windows of `size` elements of a dimension, `step` apart, along a new last dimension."""
 
     schema = "unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)"
     public = "method"
@@ -481,7 +484,9 @@ class Unfold(View):
         if size < 0:
             raise RuntimeError(f"size is {size} but must be >= 0")
         if size > n:
-            raise RuntimeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
+            raise RuntimeError(
+                f"maximum size for tensor at dimension {d} is {n} but size is {size}"
+            )
         if step <= 0:
             raise RuntimeError(f"step is {step} but must be > 0")
         last = stride[d] if shape else 1
@@ -531,7 +536,9 @@ class ViewAsComplex(View):
             raise RuntimeError("Tensor must have a last dimension with stride 1")
         for i, s in enumerate(stride[:-1]):
             if s % 2:
-                raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension (dim {i})")
+                raise RuntimeError(
+                    f"Tensor must have a stride divisible by 2 for all but last dimension (dim {i})"
+                )
         if offset % 2:
             raise RuntimeError("Tensor must have a storage_offset divisible by 2")
         return size[:-1], [s // 2 for s in stride[:-1]], offset // 2, dt.COMPLEX_OF[t.dtype]
@@ -551,6 +558,13 @@ class MultiView(View):
     @classmethod
     def fast(cls, op: Op) -> Any:
         return _native.Fast(cls.fast_kind, 1) if cls.fast_kind else None
+
+    @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> tuple[TensorSpec, ...]:
+        t = args[0]
+        return tuple(
+            TensorSpec(size, t.dtype, t.device, stride) for size, stride, _ in cls.views(*args)
+        )  # type: ignore[attr-defined]
 
     @classmethod
     def run(cls, *args: Any) -> tuple[Tensor, ...]:
@@ -580,7 +594,9 @@ def split_extents(t: Tensor, split_size: int, dim: int) -> list[int]:
     if not t.dim():
         raise RuntimeError("split expects at least a 1-dimensional tensor")
     if split_size < 0:
-        raise RuntimeError(f"split expects split_size be non-negative, but got split_size={split_size}")
+        raise RuntimeError(
+            f"split expects split_size be non-negative, but got split_size={split_size}"
+        )
     n = t.shape[wrap_dim(dim, t.dim())]
     if not split_size:
         if n:
@@ -626,9 +642,7 @@ def check_extents(t: Tensor, split_sizes: Sequence[int], dim: int) -> int:
 class SplitWithSizes(MultiView):
     """Parts of the given extents along dim."""
 
-    schema = (
-        "split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]"
-    )
+    schema = "split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]"
 
     def views(t: Tensor, split_sizes: Sequence[int], dim: int) -> list[Geometry]:
         return pieces(t, split_sizes, check_extents(t, split_sizes, dim))
@@ -675,6 +689,8 @@ class UnsafeSplitWithSizes(Declaration):
     geometry_only = True
 
     def run(t: Tensor, split_sizes: Sequence[int], dim: int) -> tuple[Tensor, ...]:
-        return tuple(_native.alias(Tensor, t, *v) for v in SplitWithSizes.views(t, split_sizes, dim))
+        return tuple(
+            _native.alias(Tensor, t, *v) for v in SplitWithSizes.views(t, split_sizes, dim)
+        )
 
     vjp = SplitWithSizes.vjp
