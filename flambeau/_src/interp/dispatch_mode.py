@@ -264,7 +264,12 @@ def _handled(op: Op, args: tuple[Any, ...]) -> Any:
         _set_stack(modes[:-1])
         try:
             direct = getattr(mode, "run_op", None)
-            if direct is not None:
+            rule = _rule(op, type(mode))
+            if rule is not None:
+                types = overloaded_types(_tensors(args))
+                shown = shown_arguments(op, args)
+                result = rule(mode, overload_of(op), tuple(types), *shown)
+            elif direct is not None:
                 result = direct(op, args)
             else:
                 types = overloaded_types(_tensors(args))
@@ -280,7 +285,11 @@ def _handled(op: Op, args: tuple[Any, ...]) -> Any:
         return below(state.DISPATCH, op, args)
     for cls in types:
         direct = cls.__dict__.get("_run_op")
-        if direct is not None:
+        rule = _rule(op, cls)
+        if rule is not None:
+            shown = shown_arguments(op, args) if shown is None else shown
+            result = rule(cls, overload_of(op), tuple(types), *shown)
+        elif direct is not None:
             result = direct(op, args)
         else:
             shown = shown_arguments(op, args) if shown is None else shown
@@ -288,6 +297,12 @@ def _handled(op: Op, args: tuple[Any, ...]) -> Any:
         if result is not NotImplemented:
             return result
     raise TypeError(_refused(overload_of(op), modes, types))
+
+
+def _rule(op: Op, cls: type) -> Any:
+    """What `register_torch_dispatch` registered for a mode or a subclass, or None."""
+    rules = op.__dict__.get("dispatch_rules")
+    return None if rules is None else rules.get(cls)
 
 
 def _refused(func: OpOverload, modes: list[Any], types: list[type]) -> str:

@@ -403,6 +403,10 @@ class FakeTensorMode(TorchDispatchMode):
         decl = op.decl
         if decl.kind == "view" or op.schema.is_view:
             return self._view(op, args)
+        rule = getattr(decl, "fake_run", None)
+        if rule is not None:
+            with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
+                return rule(*args)
         try:
             specs = decl.infer(op, args)
         except Undeclared:

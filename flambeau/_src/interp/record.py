@@ -15,6 +15,9 @@ from flambeau._src.ops.vjp import flat_tensors, saved_sets
 
 def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """Run beneath, then record when something requires gradients."""
+    own = getattr(op.decl, "record", None)
+    if own is not None:
+        return own(op, args)
     if not state.get_grad():  # hooks keep this layer awake
         return below(state.RECORD, op, args)
     tensors = flat_tensors(op, args)

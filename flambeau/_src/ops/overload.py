@@ -178,10 +178,9 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
         else:
             return f"{where} is missing value for argument '{a.name}'. Declaration: {schema}"
         if not a.accepts(v, op.decl.numbers):
-            place = f"Position: {i}\n" if i < len(args) and not a.kwarg_only else ""
             return (
                 f"{where} Expected a value of type '{a.shown_type}' for argument '{a.name}' but "
-                f"instead found type '{type(v).__name__}'.\n{place}Value: {v!r}\nDeclaration: "
+                f"instead found type '{type(v).__name__}'.\nPosition: {i}\nValue: {v!r}\nDeclaration: "
                 f"{schema}\nCast error details: Unable to cast {v!r} to {a.shown_type}"
             )
     unknown = [k for k in kwargs if k not in {a.name for a in schema.arguments}]

@@ -73,6 +73,6 @@ def tags_of(op: Any) -> list[Tag]:
         tag = t if isinstance(t, Tag) else Tag[t]
         if tag not in found:
             found.append(tag)
-    if op.namespace == "aten":
+    if op.namespace == "aten" or decl.__dict__.get("custom") is not None:
         found.append(Tag.pt2_compliant_tag)
     return sorted(found)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import flambeau as torch
+from flambeau._src.core.slots import fill
 from flambeau._src.interp.dispatch_mode import FAKE_KEY, PROXY_KEY, infra_mode, infra_suspended
 from flambeau._src.interp.fake import FakeTensor, FakeTensorMode
 from flambeau._src.interp.trace import (
@@ -148,3 +149,7 @@ def maybe_disable_fake_tensor_mode() -> Iterator[Any]:
     """Without the active fake mode."""
     with infra_suspended(FAKE_KEY) as mode:
         yield mode
+
+
+# A traced branch of a higher-order operator is a module too.
+fill("graph_module", GraphModule)

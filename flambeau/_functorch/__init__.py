@@ -1,0 +1,1 @@
+"""Faces of function transforms at torch's private path."""

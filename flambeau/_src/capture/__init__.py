@@ -1,0 +1,1 @@
+"""Programs into graphs; control flow as operators that take functions."""
