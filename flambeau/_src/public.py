@@ -24,6 +24,7 @@ LAZY_MODULES = (
     "storage", "types", "version", "return_types", "_utils", "_nn", "_C", "ops", "sparse",
     "accelerator", "cpu", "mps", "xpu", "masked", "nested", "quantization", "ao",
     "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
+    *lazy.MODULE_NAMES,
 )  # fmt: skip
 LAZY_NAMES: dict[str, tuple[str, str]] = {
     "save": ("flambeau.serialization", "save"),
@@ -34,6 +35,7 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
     "set_grad_enabled": ("flambeau.autograd.grad_mode", "set_grad_enabled"),
     "inference_mode": ("flambeau.autograd.grad_mode", "inference_mode"),
     "compile": ("flambeau._src.compiler.api", "compile"),
+    **lazy.NAMES,
 }
 
 

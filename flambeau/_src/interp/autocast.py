@@ -16,7 +16,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, aten, below
 from flambeau._src.ops.op import Op
 
-__all__ = ["FUNCTIONS", "Region", "region"]
+__all__ = ["Region", "region"]
 
 # The operators that torch's CPU autocast names; all overloads but out= and in-place forms.
 CPU_LOWER = frozenset(
@@ -213,34 +213,20 @@ def autocast_decrement_nesting() -> int:
     return r.nesting
 
 
-def _is_cpu_enabled() -> bool:
+def is_autocast_cpu_enabled() -> bool:
+    """Whether casts are made for CPU tensors."""
     return is_autocast_enabled("cpu")
 
 
-def _cpu_dtype() -> dt.dtype:
+def get_autocast_cpu_dtype() -> dt.dtype:
+    """The lower precision of CPU tensors."""
     return get_autocast_dtype("cpu")
 
 
-def _gpu_dtype() -> dt.dtype:
+def get_autocast_gpu_dtype() -> dt.dtype:
+    """The lower precision of CUDA tensors."""
     return get_autocast_dtype("cuda")
-
-
-def _any_enabled() -> bool:
-    return any(region().enabled.values())
 
 
 def _is_available(device_type: str) -> bool:
     return _native.device(device_type).type in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "ipu", "privateuseone", "maia")
-
-
-FUNCTIONS: dict[str, Any] = {
-    "is_autocast_enabled": is_autocast_enabled, "set_autocast_enabled": set_autocast_enabled,
-    "get_autocast_dtype": get_autocast_dtype, "set_autocast_dtype": set_autocast_dtype,
-    "is_autocast_cache_enabled": is_autocast_cache_enabled,
-    "set_autocast_cache_enabled": set_autocast_cache_enabled,
-    "clear_autocast_cache": clear_autocast_cache,
-    "autocast_increment_nesting": autocast_increment_nesting,
-    "autocast_decrement_nesting": autocast_decrement_nesting,
-    "is_autocast_cpu_enabled": _is_cpu_enabled, "get_autocast_cpu_dtype": _cpu_dtype,
-    "get_autocast_gpu_dtype": _gpu_dtype,
-}  # fmt: skip

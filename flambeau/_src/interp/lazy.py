@@ -1,4 +1,5 @@
-"""Layers that a plain program never meets: loaded when the first call meets one."""
+"""Layers that a plain program never meets: loaded when the first call meets one. And the public
+names of what they offer, likewise."""
 
 from __future__ import annotations
 
@@ -14,6 +15,23 @@ MODULES: dict[int, str] = {
     state.FUNCTIONALIZE: "functionalize",
     state.AUTOCAST: "autocast",
 }
+
+_AUTOCAST = (
+    "is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype",
+    "is_autocast_cache_enabled", "set_autocast_cache_enabled", "clear_autocast_cache",
+    "autocast_increment_nesting", "autocast_decrement_nesting", "is_autocast_cpu_enabled",
+    "get_autocast_cpu_dtype", "get_autocast_gpu_dtype",
+)  # fmt: skip
+#: Top-level names: module and attribute.
+NAMES: dict[str, tuple[str, str]] = {
+    "autocast": ("flambeau.amp.autocast_mode", "autocast"),
+    "cond": ("flambeau._src.capture.control_flow", "cond"),
+    "while_loop": ("flambeau._src.capture.control_flow", "while_loop"),
+    "Tag": ("flambeau._src.ops.tags", "Tag"),
+    "FunctionSchema": ("flambeau._src.ops.signature", "FunctionSchema"),
+    **{name: ("flambeau._src.interp.autocast", name) for name in _AUTOCAST},
+}
+MODULE_NAMES = ("_ops", "_subclasses", "_library")
 
 
 def _loader(bit: int, module: str) -> Any:
