@@ -300,9 +300,6 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return into(*args)
     n = len(decl.out_args)
     outs = args[-n:]
-    direct = getattr(decl, "decompose_out", None)
-    if direct is not None:
-        return direct(*outs, *args[:-n])
     results = decl.decompose(*args[:-n])  # type: ignore[misc]
     for o, r in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
         slot("write_out")(o, r)

@@ -22,6 +22,7 @@ class Repeat(Opaque):
     """The tensor copied repeats[i] times along dimension i."""
 
     schema = "repeat(Tensor self, SymInt[] repeats) -> Tensor"
+    reference = "numpy.tile"
     public = "method"
     geometry_only = True
 
@@ -69,6 +70,10 @@ class Repeat(Opaque):
                 size.append(r)
             size.append(s)
         return aten.sum(aten.reshape(g, size), dims) if dims else g
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), (2, 1, 3))
+        yield s.sample(s.tensor(2), (0,))
 
 
 class Tile(Composite):
@@ -163,11 +168,15 @@ class RepeatInterleaveInt(Composite):
             )
         return made
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 2, 1)
+
 
 class Flip(Opaque):
     """The given dimensions in reverse."""
 
     schema = "flip(Tensor self, int[] dims) -> Tensor"
+    reference = "numpy.flip"
     out = "out"
     geometry_only = True
 
@@ -184,6 +193,9 @@ class Flip(Opaque):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dims: Sequence[int]) -> Tensor:
         return aten.flip(g, dims)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), (0, -1))
 
 
 class FlipLR(Composite):
@@ -242,11 +254,16 @@ class Roll(Opaque):
     def vjp(b: Any, g: Tensor, t: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
         return aten.roll(g, tuple(-s for s in reversed(shifts)), tuple(reversed(dims)))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), (1, -2), (0, 1))
+        yield s.sample(s.tensor((3, 4)), 5)
+
 
 class Rot90(Declaration):
     """A plane of two dimensions turned by k quarters, from dims[0] towards dims[1]."""
 
     schema = "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor"
+    reference = "numpy.rot90"
     kind = "copy"
     geometry_only = True
     out = "out"
@@ -285,6 +302,11 @@ class Rot90(Declaration):
     def vjp(b: Any, g: Tensor, t: Tensor, k: int, dims: Sequence[int]) -> Tensor:
         return aten.rot90(g, -k, dims)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
+        yield s.sample(s.tensor((3, 4)), -1, (0, 1))
+        yield s.sample(s.tensor((3, 4)), 2, (1, 0))
+
 
 class Triangle(Opaque):
     """One triangle of each matrix; zeros in the other. `upper` says which."""
@@ -321,19 +343,29 @@ class Tril(Triangle):
     """What lies on and below a diagonal."""
 
     schema = "tril(Tensor self, SymInt diagonal=0) -> Tensor"
+    reference = "numpy.tril"
 
     def vjp(b: Any, g: Tensor, t: Tensor, diagonal: int) -> Tensor:
         return aten.tril(g, diagonal)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1)
+        yield s.sample(s.tensor((2, 3, 4)))
 
 
 class Triu(Triangle):
     """What lies on and above a diagonal."""
 
     schema = "triu(Tensor self, SymInt diagonal=0) -> Tensor"
+    reference = "numpy.triu"
     upper = True
 
     def vjp(b: Any, g: Tensor, t: Tensor, diagonal: int) -> Tensor:
         return aten.triu(g, diagonal)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), -1)
+        yield s.sample(s.tensor((2, 3, 4)))
 
 
 def _triangle_indices(
@@ -405,11 +437,16 @@ class DiagEmbed(Opaque):
     def vjp(b: Any, g: Tensor, t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
         return aten.diagonal(g, offset, dim1, dim2)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3)), 1)
+        yield s.sample(s.tensor(3), 0, 0, 1)
+
 
 class Diag(Composite):
     """The diagonal of a matrix (a copy), or the matrix with a vector as its diagonal."""
 
     schema = "diag(Tensor self, int diagonal=0) -> Tensor"
+    reference = "numpy.diag"
     out = "out"
 
     def decompose(self: Tensor, diagonal: int) -> Tensor:
@@ -418,20 +455,29 @@ class Diag(Composite):
             raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {n}D")
         return aten.diag_embed(self, diagonal) if n == 1 else aten.diagonal_copy(self, diagonal)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor(3), -1)
+        yield s.sample(s.tensor((3, 4)))
+
 
 class DiagFlat(Composite):
     """The matrix with all elements as its diagonal."""
 
     schema = "diagflat(Tensor self, int offset=0) -> Tensor"
+    reference = "numpy.diagflat"
 
     def decompose(self: Tensor, offset: int) -> Tensor:
         return aten.diag_embed(aten.view(aten.contiguous(self), (-1,)), offset)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 2)))
 
 
 class Trace(Opaque):
     """The sum of a matrix's diagonal."""
 
     schema = "trace(Tensor self) -> Tensor"
+    reference = "numpy.trace"
     out = "out"
 
     def meta(t: Tensor) -> TensorSpec:
@@ -451,6 +497,9 @@ class Trace(Opaque):
         at = aten.arange(0, n * m, m + 1, dtype=dt.int64, device=g.device)
         at = aten.slice(at, 0, 0, min(n, m))
         return aten.view(aten.index_fill(flat, 0, at, g), (n, m))
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
 
 
 class PixelShuffle(Declaration):
@@ -489,6 +538,9 @@ class PixelShuffle(Declaration):
     def vjp(b: Any, g: Tensor, t: Tensor, r: int) -> Tensor:
         return aten.pixel_unshuffle(g, r)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 8, 2, 3)), 2)
+
 
 class PixelUnshuffle(Declaration):
     """Space gathered into channels: (*, C, H r, W r) to (*, C r r, H, W)."""
@@ -526,6 +578,9 @@ class PixelUnshuffle(Declaration):
     def vjp(b: Any, g: Tensor, t: Tensor, r: int) -> Tensor:
         return aten.pixel_shuffle(g, r)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 2, 4, 6)), 2)
+
 
 class ChannelShuffle(Declaration):
     """Channels interleaved between groups."""
@@ -559,3 +614,6 @@ class ChannelShuffle(Declaration):
 
     def vjp(b: Any, g: Tensor, t: Tensor, groups: int) -> Tensor:
         return aten.channel_shuffle(g, t.shape[1] // groups)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 4, 2, 2)), 2)

@@ -7,7 +7,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, copy_into
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.gather import INDEX_TYPES, Read, dense_copy, strided
 from flambeau._src.ops.kinds import Composite, Opaque
@@ -60,7 +60,10 @@ class Embedding(Read):
     def kernel(out: Tensor, weight: Tensor, indices: Tensor, *rest: Any) -> None:
         if _native.beyond(indices, 0, weight.shape[0]) is not None:
             raise IndexError("index out of range in self")
-        rows("get", out, weight, indices)
+        dense = out if out._contiguous() else _native.empty(out.shape, out.dtype, out.device)
+        rows("get", dense, weight, indices)
+        if dense is not out:
+            copy_into(out, dense)
 
     def vjp(
         b: Any,
@@ -75,6 +78,9 @@ class Embedding(Read):
             raise no_sparse()
         n = weight.shape[0]
         return aten.embedding_dense_backward(g, indices, n, padding_idx, scale), None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 3)), s.ints((2, 4), 0, 5))
 
 
 class EmbeddingDenseBackward(Opaque):
@@ -129,6 +135,9 @@ class EmbeddingDenseBackward(Opaque):
             at_padding = aten.unsqueeze(aten.eq(aten.reshape(indices, (-1,)), padding_idx), 1)
             back = aten.masked_fill(back, at_padding, 0)
         return aten.view(back, (*indices.shape, gg.shape[1])), None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((4, 3)), s.ints(4, 0, 5), 5, 2, False)
 
 
 class EmbeddingRenorm(Declaration):

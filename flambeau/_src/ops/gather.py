@@ -179,6 +179,10 @@ class Gather(Read):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Any:
         return aten.scatter_add(aten.new_zeros(g, t.shape), dim, index, g), None
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3))
+        yield s.sample(s.tensor((3, 4)), 1, s.ints((3, 5), 0, 4))
+
 
 # ---- scatter ----
 
@@ -264,6 +268,9 @@ class ScatterSrc(Written):
             src_gradient(g, dim, index, src, "ScatterBackward0") if b.needs[2] else None,
         )
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((4, 3)), 0, s.ints((1, 3), 0, 4), s.tensor((1, 3)))
+
 
 class ScatterValue(Written):
     """self with a number written where index points along dim."""
@@ -278,6 +285,9 @@ class ScatterValue(Written):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Any) -> Any:
         return aten.scatter(g, dim, index, 0), None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), 2.0)
 
 
 _REDUCE = {"add": "add", "multiply": "mul"}
@@ -335,6 +345,9 @@ class ScatterAdd(Written):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
         part = src_gradient(g, dim, index, src, "ScatterAddBackward0") if b.needs[2] else None
         return g if b.needs[0] else None, None, part
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)))
 
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
@@ -409,6 +422,12 @@ class ScatterReduce(Written):
         if own is not None and b.needs[0] and not include_self:
             own = aten.scatter(own, dim, index, 0)
         return own if b.needs[0] else None, None, theirs if b.needs[2] else None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)), "sum")
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)), "mean")
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)), "prod")
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)), "amax")
 
 
 def reduced_gradients(
@@ -516,6 +535,10 @@ class IndexSelect(Read):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor) -> Any:
         return aten.index_add(aten.new_zeros(g, t.shape), dim, index, g), None
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1, s.ints(5, 0, 4))
+        yield s.sample(s.tensor(()), 0, s.ints(1, 0, 1))
+
 
 def _chosen(g: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """The slices of g that index names, in source's shape."""
@@ -584,6 +607,9 @@ class IndexAdd(Written):
             part = _chosen(g, dim, index, source)
             part = part if alpha == 1 else aten.mul(part, alpha)
         return g if b.needs[0] else None, None, part
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 0, s.ints(5, 0, 3), s.tensor((5, 4)))
 
 
 def cast_number(value: Any, d: dt.dtype) -> Any:
@@ -660,6 +686,9 @@ class IndexCopy(Written):
             _chosen(g, dim, index, source) if b.needs[2] else None,
         )
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1, s.ints(1, 0, 4), s.tensor((3, 1)))
+
 
 def check_fill(t: Tensor, dim: int, index: Tensor, value: Any) -> None:
     if index.dtype is not dt.int64:
@@ -708,6 +737,9 @@ class IndexFillTensor(Written):
             part = to_dtype_of(aten.sum(aten.index_select(g, dim, unique)), value)
         return aten.index_fill(g, dim, index, 0) if b.needs[0] else None, None, part
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1, s.ints(2, 0, 4), s.tensor(()))
+
 
 class IndexFillScalar(Written):
     """self with the slices that index names filled with a number."""
@@ -745,6 +777,7 @@ class Take(Read):
     """Elements by their place in the flattened tensor, in index's shape."""
 
     schema = "take(Tensor self, Tensor index) -> Tensor"
+    reference = "numpy.take"
     out = "out"
 
     def meta(t: Tensor, index: Tensor) -> TensorSpec:
@@ -764,6 +797,9 @@ class Take(Read):
 
     def vjp(b: Any, g: Tensor, t: Tensor, index: Tensor) -> Any:
         return aten.put(aten.zeros_like(t), index, g, True), None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints((2, 2), -12, 12))
 
 
 def dense_copy(t: Tensor) -> Tensor:
@@ -820,6 +856,9 @@ class Put(Written):
             part = aten.reshape(aten.take(g, index), source.shape)
         return own, None, part
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints(2, 0, 12), s.tensor(2), True)
+
 
 class TakeAlongDim(Composite):
     """`gather` with input and indices broadcast against each other; without dim, flattened."""
@@ -830,7 +869,7 @@ class TakeAlongDim(Composite):
     def decompose(self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
         return aten.gather(*TakeAlongDim.operands(self, indices, dim))
 
-    def decompose_out(out: Tensor, self: Tensor, indices: Tensor, dim: int | None) -> Tensor:
+    def decompose_out(self: Tensor, indices: Tensor, dim: int | None, out: Tensor) -> Tensor:
         return aten.gather(*TakeAlongDim.operands(self, indices, dim), out=out)
 
     def operands(self: Tensor, indices: Tensor, dim: int | None) -> tuple[Tensor, int, Tensor]:
@@ -855,3 +894,6 @@ class TakeAlongDim(Composite):
         indices = aten.expand(indices, broadcast_shape([indices.shape, own]))
         wide = aten.expand(self, broadcast_shape([self.shape, theirs]))
         return wide, d, aten.remainder(indices, self.shape[d] if self.dim() else 1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints((3, 2), 0, 4), 1)

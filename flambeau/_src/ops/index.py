@@ -213,6 +213,12 @@ class Index(Opaque):
         zeros = aten.new_zeros(g, t.shape)
         return aten.index_put(zeros, indices, g, True), [None] * len(indices)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), [s.ints(5, -3, 3)])
+        yield s.sample(s.tensor((2, 3, 4)), [s.ints(3, 0, 2), None, s.ints(3, 0, 4)])
+        yield s.sample(s.tensor((3, 4)), [None, s.ints((2, 2), 0, 4)])
+        yield s.sample(s.tensor((3, 4)), [s.ints((3, 4), 0, 2) > 0])
+
 
 def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
     """t indexed by one tensor along dimension d; both contiguous."""
@@ -318,6 +324,10 @@ class IndexPut(Written):
             part = fit(aten.index(g, indices), values.shape)
         return own, [None] * len(indices), part
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), [s.ints(5, 0, 3)], s.tensor((5, 4)), True)
+        yield s.sample(s.tensor((3, 4)), [None, s.ints(1, 0, 4)], s.tensor(1))
+
 
 def fit(g: Tensor, shape: Sequence[int]) -> Tensor:
     """sum_to for a g whose extents may be those of a stand-in (a mask counted as all true)."""
@@ -411,6 +421,9 @@ class MaskedFillTensor(_MaskedFill):
             part = to_dtype_of(aten.sum(aten.where(mask, g, zero)), value)
         return aten.masked_fill(g, mask, 0) if b.needs[0] else None, None, part
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints((3, 1), 0, 2) > 0, s.tensor(()))
+
 
 class MaskedFillScalar(_MaskedFill):
     """self with a number where mask is true; mask and self broadcast against each other."""
@@ -430,14 +443,16 @@ class MaskedSelect(Opaque):
     schema = "masked_select(Tensor self, Tensor mask) -> Tensor"
     out = "out"
 
-    def meta(t: Tensor, mask: Tensor) -> TensorSpec:
-        shape = broadcast_shape([t.shape, mask.shape])
-        if mask.untyped_storage().is_fake and not mask._bits & state.GEOMETRY:
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+        """For stand-ins, as if mask were all true: how many there are is known to `run` alone."""
+        t, mask = args
+        if not mask._bits & state.GEOMETRY:
             raise RuntimeError(
                 "the result's shape depends on the values of a mask, which are not known here"
             )
         n = 1
-        for s in shape:
+        for s in broadcast_shape([t.shape, mask.shape]):
             n *= s
         return TensorSpec((n,), t.dtype, t.device)
 
@@ -451,6 +466,9 @@ class MaskedSelect(Opaque):
         shape = broadcast_shape([t.shape, mask.shape])
         zeros = aten.zeros_like(aten.expand(t, shape), memory_format=layout.preserve_format)
         return sum_to(aten.masked_scatter(zeros, mask, g), t.shape), None
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints((3, 4), 0, 2) > 0)
 
 
 class MaskedScatter(Written):
@@ -500,6 +518,9 @@ class MaskedScatter(Written):
             aten.masked_scatter_backward(g, mask, source.shape) if b.needs[2] else None,
         )
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.ints((3, 4), 0, 2) > 0, s.tensor(12))
+
 
 class MaskedScatterBackward(Opaque):
     """The elements of grad_output where mask is true, then zeros, in the given extents."""
@@ -541,6 +562,9 @@ class Nonzero(Declaration):
             n = int(mask.item())
             return _native.empty((n, 0), dt.int64, t.device, (1, n))
         return places_of(mask)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.ints((3, 4), 0, 2))
 
 
 class NonzeroStatic(Declaration):

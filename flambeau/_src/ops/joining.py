@@ -137,6 +137,11 @@ class Cat(Joined):
             at += n
         return grads
 
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((2, 3)), s.tensor((1, 3))])
+        yield s.sample([s.tensor((2, 3)), s.tensor((2, 1))], -1)
+        yield s.sample([s.tensor(0), s.tensor((2, 3))])
+
 
 class Concat(Composite):
     """See cat."""
@@ -215,6 +220,10 @@ class Stack(Joined):
             for i, (t, need) in enumerate(zip(tensors, b.needs, strict=True))
         ]
 
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((2, 3)), s.tensor((2, 3))], 1)
+        yield s.sample([s.tensor(()), s.tensor(())])
+
 
 def _nonempty(tensors: Sequence[Tensor], name: str) -> None:
     if not tensors:
@@ -233,6 +242,9 @@ class HStack(Composite):
         rows = aten.atleast_1d(tensors)
         return aten.cat(list(rows), 0 if rows[0].dim() == 1 else 1)
 
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((2, 3)), s.tensor((2, 1))])
+
 
 class VStack(Composite):
     """One above the other; vectors are rows."""
@@ -244,6 +256,9 @@ class VStack(Composite):
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "vstack")
         return aten.cat(list(aten.atleast_2d(tensors)), 0)
+
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor(3), s.tensor((2, 3))])
 
 
 class RowStack(Composite):
@@ -268,6 +283,9 @@ class DStack(Composite):
         _nonempty(tensors, "dstack")
         return aten.cat(list(aten.atleast_3d(tensors)), 2)
 
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((2, 3)), s.tensor((2, 3))])
+
 
 class ColumnStack(Composite):
     """Side by side; vectors are columns."""
@@ -281,6 +299,9 @@ class ColumnStack(Composite):
         return aten.hstack(
             [aten.reshape(t, (t.numel(), 1)) if t.dim() <= 1 else t for t in tensors]
         )
+
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor(3), s.tensor((3, 2))])
 
 
 class BlockDiag(Opaque):
@@ -321,6 +342,9 @@ class BlockDiag(Opaque):
             grads.append(to_dtype_of(aten.reshape(block, t.shape), t) if need else None)
             row, column = row + n, column + m
         return grads
+
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((2, 3)), s.tensor(2)])
 
 
 def _matrix_shape(t: Tensor) -> tuple[int, int]:
@@ -441,6 +465,10 @@ class Combinations(Composite):
             compare = aten.le if with_replacement else aten.lt
             keep = aten.mul_(keep, compare(places[i], places[i + 1]))
         return aten.stack([aten.masked_select(t, keep) for t in grids], 1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor(4))
+        yield s.sample(s.tensor(3), 2, True)
 
 
 METHODS: dict[str, Any] = {}

@@ -51,6 +51,11 @@ class ConstantPad(Opaque):
     def vjp(b: Any, g: Tensor, t: Tensor, pad: Sequence[int], value: Any) -> Tensor:
         return aten.constant_pad_nd(g, tuple(-p for p in pad))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), (1, 2), 3.0)
+        yield s.sample(s.tensor((3, 4)), (-1, 2, 0, 1))
+        yield s.sample(s.tensor((3, 4)), (-1, -1))
+
 
 def _inner(t: Tensor, pad: Sequence[int]) -> Tensor:
     """t without what negative entries of pad cut away; no layer sees it."""
@@ -260,3 +265,7 @@ class Pad(Composite):
             return wrapped_around(self, pad)
         name = "reflection" if mode == "reflect" else "replication"
         return getattr(aten, f"{name}_pad{k}d")(self, pad)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), (1, 2))
+        yield s.sample(s.tensor((1, 2, 4)), (2, 1), "circular")

@@ -83,10 +83,11 @@ class Unique(Declaration):
     schema = "_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)"
     public = "function"
 
-    def meta(t: Tensor, sorted_: bool, inverse: bool) -> Any:
-        """As if no element occurred twice: how many there are is known to `run` alone."""
-        n = t.numel()
-        return TensorSpec((n,), t.dtype, t.device), TensorSpec(t.shape, dt.int64, t.device)
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> Any:
+        """For stand-ins, as if no element occurred twice."""
+        t = args[0]
+        return TensorSpec((t.numel(),), t.dtype, t.device), TensorSpec(t.shape, dt.int64, t.device)
 
     def run(t: Tensor, sorted_: bool, inverse: bool) -> Any:
         return Unique2.run(t, sorted_, inverse, False)[:2]

@@ -61,6 +61,10 @@ class Reshape(FastComposite):
             return aten._reshape_alias(self, size, stride)
         return aten._unsafe_view(aten.clone(self, memory_format=layout.contiguous_format), size)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), (4, -1))
+        yield s.sample(s.tensor((2, 3)), (6,))
+
 
 class ReshapeAs(Composite):
     """self with the extents of other."""
@@ -122,6 +126,11 @@ class Flatten(FastComposite):
             n *= s
         return aten.reshape(self, (*self.shape[:a], n, *self.shape[b + 1 :]))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)))
+        yield s.sample(s.tensor((2, 3, 4)), 1)
+        yield s.sample(s.tensor(()))
+
 
 class Unflatten(Composite):
     """Dimension dim split into the given extents."""
@@ -144,20 +153,28 @@ class Unflatten(Composite):
             raise RuntimeError(f"unflatten got an unexpected error:\n{error}") from None
         return aten.view(self, (*self.shape[:d], *inner, *self.shape[d + 1 :]))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 6)), 1, (2, -1))
+
 
 class Ravel(Composite):
     """All elements in one dimension, contiguous."""
 
     schema = "ravel(Tensor(a) self) -> Tensor(a)"
+    reference = "numpy.ravel"
 
     def decompose(self: Tensor) -> Tensor:
         return aten.view(aten.contiguous(self), (-1,))
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
 
 
 class SwapAxes(Composite):
     """Two dimensions exchanged."""
 
     schema = "swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)"
+    reference = "numpy.swapaxes"
     inplace = "swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)"
 
     def decompose(self: Tensor, axis0: int, axis1: int) -> Tensor:
@@ -165,6 +182,9 @@ class SwapAxes(Composite):
 
     def decompose_inplace(self: Tensor, axis0: int, axis1: int) -> Tensor:
         return aten.transpose_(self, axis0, axis1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), 0, 2)
 
 
 class SwapDims(Composite):
@@ -203,10 +223,14 @@ class MoveDim(Composite):
     """One dimension moved to another place."""
 
     schema = "movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)"
+    reference = "numpy.moveaxis"
     aliases = ("moveaxis",)
 
     def decompose(self: Tensor, source: int, destination: int) -> Tensor:
         return _moved(self, (source,), (destination,))
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), 0, -1)
 
 
 class MoveDims(Composite):
@@ -241,6 +265,9 @@ class Narrow(FastComposite):
         if start + length > n:
             raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({n}).")
         return aten.slice(self, dim, start, start + length, 1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1, 1, 2)
 
 
 class NarrowTensor(Composite):
@@ -379,6 +406,9 @@ class Chunk(FastComposite):
             return aten.split_with_sizes(self, (0,) * chunks, dim)
         return aten.split(self, size, dim)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 3, 1)
+
 
 class UnsafeChunk(Composite):
     """`chunk` whose parts are taken for tensors of their own."""
@@ -425,6 +455,9 @@ class TensorSplit(Composite):
             at += small + (i < more)
             ends.append(at)
         return _cut(self, ends, d)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 2)), 3)
 
 
 class TensorSplitAt(Composite):
@@ -617,6 +650,9 @@ class BroadcastTensors(Composite):
     def decompose(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         shape = broadcast_shape([t.shape for t in tensors])
         return tuple(t if tuple(t.shape) == shape else aten.expand(t, shape) for t in tensors)
+
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((3, 1)), s.tensor(4)])
 
 
 class ResolveConj(Composite):

@@ -79,6 +79,11 @@ class AsStrided(ReshapedInPlace):
         offset = t.storage_offset() if storage_offset is None else storage_offset
         return strided_gradient(g, t, size, stride, offset)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4), layout="contiguous"), (2, 2), (1, 3), 1)
+        yield s.sample(s.tensor((3, 4), layout="contiguous"), (3, 2), (2, 1))
+        yield s.sample(s.tensor((3, 4), layout="contiguous"), (2, 4), (0, 1))
+
 
 def strided_gradient(
     g: Tensor, t: Tensor, size: Sequence[int], stride: Sequence[int], offset: int
@@ -188,6 +193,9 @@ class SelectScatter(Scatter):
             to_dtype_of(aten.select(g, dim, index), src) if b.needs[1] else None,
         )
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.tensor(3), 1, 2)
+
 
 class SliceScatter(Scatter):
     """self with a slice of a dimension replaced."""
@@ -206,6 +214,9 @@ class SliceScatter(Scatter):
             to_dtype_of(aten.slice(g, dim, start, end, step), src) if b.needs[1] else None,
         )
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.tensor((3, 2)), 1, 0, 4, 2)
+
 
 class DiagonalScatter(Scatter):
     """self with a diagonal replaced."""
@@ -220,6 +231,9 @@ class DiagonalScatter(Scatter):
             aten.diagonal_scatter(g, zeros_for(src, g), offset, dim1, dim2) if b.needs[0] else None,
             to_dtype_of(aten.diagonal(g, offset, dim1, dim2), src) if b.needs[1] else None,
         )
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), s.tensor(3), 1)
 
 
 class AsStridedScatter(Scatter):
@@ -279,6 +293,9 @@ class SelectBackward(ViewGradient):
     def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, index: int) -> Tensor:
         return aten.select(g, dim, index)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor(3), (3, 4), 1, 2)
+
 
 class SliceBackward(ViewGradient):
     """The gradient of slice."""
@@ -294,6 +311,9 @@ class SliceBackward(ViewGradient):
     ) -> Tensor:
         return aten.slice(g, dim, start, end, step)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 2)), (3, 4), 1, 0, 4, 2)
+
 
 class DiagonalBackward(ViewGradient):
     """The gradient of diagonal."""
@@ -308,6 +328,9 @@ class DiagonalBackward(ViewGradient):
         b: Any, g: Tensor, x: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int
     ) -> Tensor:
         return aten.diagonal(g, offset, dim1, dim2)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor(3), (3, 4), 1, 0, 1)
 
 
 class UnfoldBackward(Opaque):
@@ -350,6 +373,9 @@ class UnfoldBackward(Opaque):
         b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, size: int, step: int
     ) -> Tensor:
         return aten.unfold(g, dim, size, step)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 3)), (2, 7), 1, 3, 2)
 
 
 # ---- copies of views ----
@@ -426,3 +452,6 @@ class NarrowCopy(Declaration):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, start: int, length: int) -> Tensor:
         return aten.slice_backward(g, t.shape, dim, start, start + length, 1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1, 1, 2)

@@ -124,6 +124,11 @@ class ViewSize(FastView):
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any) -> Tensor:
         return aten.reshape(g, t.shape)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4), layout="contiguous"), (6, 4))
+        yield s.sample(s.tensor((), layout="contiguous"), (1, 1))
+        yield s.sample(s.tensor((0, 3), layout="contiguous"), (3, 0))
+
 
 class UnsafeView(Declaration):
     """`view` of a fresh tensor that nothing else sees: the result has no base."""
@@ -145,6 +150,9 @@ class UnsafeView(Declaration):
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any) -> Tensor:
         return aten.reshape(g, t.shape)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4), layout="contiguous"), (6, 4))
+
 
 class ReshapeAlias(View):
     """The given extents and strides from the tensor's own offset."""
@@ -158,6 +166,9 @@ class ReshapeAlias(View):
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any, stride: Any) -> Tensor:
         return aten.reshape(g, t.shape)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4), layout="contiguous"), (6, 4), (4, 1))
+
 
 class Alias(View):
     """The tensor again, as a view of itself."""
@@ -170,6 +181,9 @@ class Alias(View):
 
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         return g
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
 
 
 def sum_to(g: Tensor, shape: Sequence[int]) -> Tensor:
@@ -188,6 +202,7 @@ class Expand(FastView):
     """Dimensions of extent one (and new leading ones) repeated with stride 0."""
 
     schema = "expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)"
+    reference = "numpy.broadcast_to"
     public = "method"
     fast_kind = "expand"
 
@@ -229,6 +244,10 @@ class Expand(FastView):
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any, implicit: bool = False) -> Tensor:
         return sum_to(g, t.shape)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 1)), (2, 3, 4))
+        yield s.sample(s.tensor(()), (2,))
+
 
 def _leading(size: int, i: int) -> RuntimeError:
     if size != -1:
@@ -243,6 +262,7 @@ class Permute(FastView):
     """The dimensions in another order."""
 
     schema = "permute(Tensor(a) self, int[] dims) -> Tensor(a)"
+    reference = "numpy.transpose"
     fast_kind = "permute"
 
     def view(t: Tensor, dims: Sequence[int]) -> Geometry:
@@ -264,6 +284,11 @@ class Permute(FastView):
             back[d] = i
         return aten.permute(g, tuple(back))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), (2, 0, 1))
+        yield s.sample(s.tensor((2, 1, 3, 2)), (0, -1, 1, 2))
+        yield s.sample(s.tensor(()), ())
+
 
 class Transpose(FastView, ReshapedInPlace):
     """Two dimensions exchanged."""
@@ -283,11 +308,17 @@ class Transpose(FastView, ReshapedInPlace):
     def vjp(b: Any, g: Tensor, t: Tensor, dim0: int, dim1: int) -> Tensor:
         return aten.transpose(g, dim0, dim1)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), 0, 2)
+        yield s.sample(s.tensor((2, 2)), 0, -1)
+        yield s.sample(s.tensor(()), 0, 0)
+
 
 class T(FastView, ReshapedInPlace):
     """A matrix transposed; vectors and numbers as they are."""
 
     schema = "t(Tensor(a) self) -> Tensor(a)"
+    reference = "numpy.transpose"
     inplace = "t_(Tensor(a!) self) -> Tensor(a!)"
     fast_kind = "t"
 
@@ -298,6 +329,10 @@ class T(FastView, ReshapedInPlace):
 
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         return aten.t(g)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
+        yield s.sample(s.tensor(3))
 
 
 class Select(FastView):
@@ -322,6 +357,10 @@ class Select(FastView):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: int) -> Tensor:
         return aten.select_backward(g, t.shape, dim, index)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), 1, -1)
+        yield s.sample(s.tensor(3), 0, 1)
 
 
 def slice_bounds(n: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -358,6 +397,11 @@ class Slice(FastView):
         start, end = 0 if start is None else start, LAST if end is None else end
         return aten.slice_backward(g, t.shape, dim, start, end, step)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 3, 4)), 1, 1, 3)
+        yield s.sample(s.tensor((7, 2)), 0, -5, None, 2)
+        yield s.sample(s.tensor((3, 2)), 1, 2, 1)
+
 
 class Unsqueeze(FastView, ReshapedInPlace):
     """A new dimension of extent one before dim."""
@@ -377,6 +421,10 @@ class Unsqueeze(FastView, ReshapedInPlace):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int) -> Tensor:
         return aten.squeeze(g, dim)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1)
+        yield s.sample(s.tensor(()), -1)
+
 
 def _squeezed(t: Tensor, gone: set[int]) -> Geometry:
     keep = [i for i, s in enumerate(t.shape) if i not in gone or s != 1]
@@ -395,6 +443,7 @@ class Squeeze(FastView, ReshapedInPlace):
     """Without the dimensions of extent one."""
 
     schema = "squeeze(Tensor(a) self) -> Tensor(a)"
+    reference = "numpy.squeeze"
     inplace = "squeeze_(Tensor(a!) self) -> Tensor(a!)"
 
     @classmethod
@@ -414,6 +463,10 @@ class Squeeze(FastView, ReshapedInPlace):
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         return _unsqueezed(g, t, range(t.dim()))
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((1, 3, 1)))
+        yield s.sample(s.tensor((3, 4)))
+
 
 class SqueezeDim(ReshapedInPlace):
     """Without dimension dim when its extent is one."""
@@ -426,6 +479,10 @@ class SqueezeDim(ReshapedInPlace):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int) -> Tensor:
         return _unsqueezed(g, t, [wrap_dim(dim, t.dim())] if t.dim() else ())
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((1, 3, 1)), 2)
+        yield s.sample(s.tensor((3, 4)), 0)
 
 
 class SqueezeDims(ReshapedInPlace):
@@ -446,11 +503,16 @@ class SqueezeDims(ReshapedInPlace):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: Sequence[int]) -> Tensor:
         return _unsqueezed(g, t, [wrap_dim(d, t.dim()) for d in dim] if t.dim() else ())
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((1, 3, 1)), (0, 2))
+        yield s.sample(s.tensor((3, 4)), (0, 1))
+
 
 class Diagonal(View):
     """The diagonal of two dimensions, as a new last one."""
 
     schema = "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)"
+    reference = "numpy.diagonal"
 
     def view(t: Tensor, offset: int, dim1: int, dim2: int) -> Geometry:
         a, b = wrap_dim(dim1, t.dim()), wrap_dim(dim2, t.dim())
@@ -469,6 +531,11 @@ class Diagonal(View):
 
     def vjp(b: Any, g: Tensor, t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
         return aten.diagonal_backward(g, t.shape, offset, dim1, dim2)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)), 1)
+        yield s.sample(s.tensor((2, 3, 4)), -1, 2, 0)
+        yield s.sample(s.tensor((2, 2)), 3)
 
 
 class Unfold(View):
@@ -497,6 +564,11 @@ class Unfold(View):
 
     def vjp(b: Any, g: Tensor, t: Tensor, dimension: int, size: int, step: int) -> Tensor:
         return aten.unfold_backward(g, t.shape, dimension, size, step)
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((2, 7)), 1, 3, 2)
+        yield s.sample(s.tensor((5, 2)), 0, 2, 1)
+        yield s.sample(s.tensor(()), 0, 1, 1)
 
 
 class ViewAsReal(View):
@@ -621,6 +693,10 @@ class Split(MultiView):
     def vjp(b: Any, g: Any, t: Tensor, split_size: int, dim: int) -> Tensor:
         return aten.cat(all_of(g), dim)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 2)), 2)
+        yield s.sample(s.tensor((3, 4)), 3, -1)
+
 
 def check_extents(t: Tensor, split_sizes: Sequence[int], dim: int) -> int:
     if not t.dim():
@@ -650,6 +726,10 @@ class SplitWithSizes(MultiView):
     def vjp(b: Any, g: Any, t: Tensor, split_sizes: Any, dim: int) -> Tensor:
         return aten.cat(all_of(g), dim)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 2)), (1, 4))
+        yield s.sample(s.tensor((3, 4)), (2, 0, 2), 1)
+
 
 class Unbind(MultiView):
     """Every index of a dimension, each without it."""
@@ -667,6 +747,10 @@ class Unbind(MultiView):
         gs = all_of(g)
         return aten.stack(gs, dim) if gs else aten.new_zeros(t, t.shape)
 
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((3, 4)))
+        yield s.sample(s.tensor((3, 4)), 1)
+
 
 class UnsafeSplit(Declaration):
     """`split` whose parts are taken for tensors of their own."""
@@ -679,6 +763,9 @@ class UnsafeSplit(Declaration):
         return tuple(_native.alias(Tensor, t, *v) for v in Split.views(t, split_size, dim))
 
     vjp = Split.vjp
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 2)), 2)
 
 
 class UnsafeSplitWithSizes(Declaration):
@@ -694,3 +781,6 @@ class UnsafeSplitWithSizes(Declaration):
         )
 
     vjp = SplitWithSizes.vjp
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.tensor((5, 2)), (1, 4))
