@@ -30,6 +30,7 @@ from flambeau._src.ops import (  # noqa: F401
     linalg,
     matmul,
     norm,
+    normalise,
     pointwise,
     random,
     reduce,
