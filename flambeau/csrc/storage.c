@@ -165,13 +165,19 @@ static PyObject *s_ptr(Storage *s, PyObject *u) { return PyLong_FromVoidPtr(s->d
 static Py_ssize_t s_len(Storage *s) { return (Py_ssize_t)s->nbytes; }
 static PyObject *g_device(Storage *s, void *c) { return Py_NewRef((PyObject *)s->device); }
 static PyObject *g_flag(Storage *s, void *c) { return PyBool_FromLong(s->flags & (int)(intptr_t)c); }
+static int s_fixed(Storage *s, PyObject *v, void *c) {
+    int b = v ? PyObject_IsTrue(v) : 0;
+    if (b < 0) return -1;
+    s->flags = b ? s->flags | FL_S_FIXED : s->flags & ~FL_S_FIXED;
+    return 0;
+}
 static PyObject *g_version(Storage *s, void *c) { return PyLong_FromLongLong(s->version); }
 static PyObject *g_owner(Storage *s, void *c) { return Py_NewRef(s->owner ? s->owner : Py_None); }
 static PyGetSetDef getset[] = {
     {"device", (getter)g_device}, {"is_fake", (getter)g_flag, NULL, NULL, (void *)FL_S_FAKE},
     {"readonly", (getter)g_flag, NULL, NULL, (void *)FL_S_READONLY},
     {"_shared", (getter)g_flag, NULL, NULL, (void *)FL_S_SHARED},
-    {"_fixed", (getter)g_flag, NULL, NULL, (void *)FL_S_FIXED},
+    {"_fixed", (getter)g_flag, (setter)s_fixed, NULL, (void *)FL_S_FIXED},
     {"_owner", (getter)g_owner}, {"_version", (getter)g_version}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
 static PyMethodDef methods[] = {
     {"from_pointer", from_pointer, METH_VARARGS | METH_CLASS}, {"allocate", allocate, METH_VARARGS | METH_CLASS}, {"fake", fake, METH_VARARGS | METH_CLASS},

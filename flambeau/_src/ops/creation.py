@@ -620,18 +620,6 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return _placed(_new(data, dtype), _device_arg(device))
 
 
-def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """obj as a tensor; `copy` True always copies, False never."""
-    t = as_tensor(obj, dtype, device)
-    if copy:
-        t = t.clone()
-    if requires_grad:
-        t.requires_grad_()
-    return t
-
-
 def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of data, in self's dtype and on self's device."""
     return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
@@ -760,7 +748,7 @@ METHODS: dict[str, Any] = {
        for n in ("float", "double", "half", "bfloat16", "int", "long", "short", "byte", "char", "bool", "cfloat", "cdouble", "chalf")},
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
-    "tensor": tensor, "as_tensor": as_tensor, "asarray": asarray,
+    "tensor": tensor, "as_tensor": as_tensor,
     "set_default_dtype": set_default_dtype, "get_default_dtype": get_default_dtype,
     "promote_types": dt.promote_types, "can_cast": dt.can_cast, **layout.FORMATS,
     "memory_format": layout.memory_format, "layout": layout.layout,
