@@ -543,7 +543,19 @@ static PyObject *nb_positive(PyObject *a) { return Py_NewRef(a); }
 #define INP(name, i) static PyObject *nb_i##name(PyObject *a, PyObject *b) { PyObject *r = slot2(i, a, b); return r ? r : refused(); }
 INP(add, 35) INP(sub, 36) INP(mul, 37) INP(div, 38)
 static PyObject *nb_ipow(PyObject *a, PyObject *b, PyObject *c) { return slot2(39, a, b); }
-static PyObject *richcompare(PyObject *a, PyObject *b, int op) { PyObject *r = slot2(29 + op, a, b); return r ? r : refused(); }
+static PyObject *richcompare(PyObject *a, PyObject *b, int op) {
+    PyObject *r = slot2(29 + op, a, b), *as_tensor;
+    if (r) return r;
+    r = refused();
+    /* `==` alone takes NumPy arrays: NumPy leaves them to us, and Python would compare identities. */
+    if (r && op == Py_EQ && PyObject_HasAttrString(b, "__array_interface__") && (as_tensor = PyDict_GetItemString(fl_hooks, "array_operand"))) {
+        PyObject *t = PyObject_CallOneArg(as_tensor, b);
+        Py_DECREF(r);
+        r = t ? slot2(29 + op, a, t) : NULL;
+        Py_XDECREF(t);
+    }
+    return r;
+}
 static Py_hash_t hash(PyObject *a) { return _Py_HashPointer(a); }
 static int nb_bool(PyObject *a) {
     Tensor *t = (Tensor *)a;

@@ -140,7 +140,7 @@ static PyObject *resize(Storage *s, PyObject *v) {
     if (n == -1 && PyErr_Occurred()) return NULL;
     if (n < 0) { PyErr_Format(PyExc_RuntimeError, "resize_: size must be non-negative, got %lld bytes", n); return NULL; }
     if (s->flags & FL_S_FAKE) { s->nbytes = n; return Py_NewRef((PyObject *)s); }
-    if (s->flags & FL_S_FIXED && n != s->nbytes) { PyErr_SetString(PyExc_RuntimeError, "Trying to resize storage that is not resizable"); return NULL; }
+    if (s->flags & FL_S_FIXED) { PyErr_SetString(PyExc_RuntimeError, "Trying to resize storage that is not resizable"); return NULL; }
     if (s->capacity && n <= s->capacity && n > 0) { s->nbytes = n; return Py_NewRef((PyObject *)s); }
     char *old = s->data; int64_t oldn = s->nbytes, oldcap = s->capacity;
     if (n == 0) { release(s); s->nbytes = 0; return Py_NewRef((PyObject *)s); }
@@ -217,5 +217,6 @@ int fl_storage_init(PyObject *m) {
     PyType_Spec spec = {"flambeau.UntypedStorage", sizeof(Storage), 0, Py_TPFLAGS_DEFAULT, slots};
     StorageType = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!StorageType || PyModule_AddObjectRef(m, "UntypedStorage", (PyObject *)StorageType) < 0) return -1;
+    StorageType->tp_name = "UntypedStorage";
     return PyModule_AddFunctions(m, module_methods);
 }

@@ -734,5 +734,6 @@ int fl_tensor_init(PyObject *m) {
     PyType_Spec spec = {"flambeau.Tensor", sizeof(Tensor), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
     TensorType = (PyTypeObject *)PyType_FromSpec(&spec);
     if (!TensorType || PyModule_AddObjectRef(m, "Tensor", (PyObject *)TensorType) < 0) return -1;
+    TensorType->tp_name = "Tensor";      /* as errors name it; the module is an attribute of its own */
     return PyModule_AddFunctions(m, functions);
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 
 _NUMPY = {
@@ -151,6 +152,8 @@ def __array_wrap__(self: Tensor, array: Any) -> Any:
         array = array.astype("uint8")
     return from_numpy(array)
 
+
+fill("array_operand", lambda array: from_numpy(array) if array.shape else array.item())
 
 METHODS: dict[str, Any] = {
     "numpy": numpy, "__array__": __array__, "__array_wrap__": __array_wrap__, "__array_priority__": 1000,

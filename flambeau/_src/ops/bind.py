@@ -47,8 +47,8 @@ def _number(v: Any, a: Arg) -> Any:
         return v
     if isinstance(v, Tensor):
         return v.item() if v.dim() == 0 and not v.requires_grad else _NO
-    item = getattr(v, "item", None)  # NumPy's scalars
-    if item is not None and getattr(v, "ndim", 1) == 0:
+    item = getattr(v, "item", None)  # NumPy's scalars; its arrays of no dimension are no numbers
+    if item is not None and getattr(v, "ndim", 1) == 0 and not hasattr(v, "__setitem__"):
         return item()
     return _NO
 
