@@ -555,3 +555,49 @@ def infer_results(mode: FakeTensorMode, op: Op, args: tuple[Any, ...]) -> Any:
     """The fake results of one call, whatever layers are active."""
     with modes_suspended():
         return mode.run_op(op, args)
+
+
+# ---- the meta device ----
+
+_NO_META = (
+    "aten::{0}: attempted to run this operator with Meta tensors, but there was no fake impl or "
+    "Meta kernel registered. Its result depends on values, which Meta tensors do not have."
+)
+
+
+def run_on_meta(op: Op, args: tuple[Any, ...]) -> Any:
+    """An operator on meta tensors that its kernel could not run: as a fake run gives it.
+
+    Raises NotImplementedError where a result or its shape depends on values.
+    """
+    if op.base.name == "_local_scalar_dense":
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    if op.base.name in ("_to_copy", "copy"):
+        source = args[1] if op.base.name == "copy" else args[0]
+        onto = args[0].device if op.base.name == "copy" else args[3] or source.device
+        if source.device.type == "meta" and onto.type != "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes: dict[int, Tensor] = {}
+
+    def enter(v: Any) -> Any:
+        if isinstance(v, Tensor):
+            fake = mode.from_tensor(v)
+            fakes[id(fake)] = v
+            return fake
+        return [enter(x) for x in v] if isinstance(v, list) else v
+
+    def leave(v: Any) -> Any:
+        if isinstance(v, FakeTensor):
+            known = fakes.get(id(v))
+            return _native.empty(v.shape, v.dtype, v.device, v.stride()) if known is None else known
+        return type(v)(leave(x) for x in v) if isinstance(v, (tuple, list)) else v
+
+    try:
+        result = infer_results(mode, op, tuple(enter(v) for v in args))
+    except (DataDependentOutputException, DynamicOutputShapeException):
+        raise NotImplementedError(_NO_META.format(op.base.name)) from None
+    for i in op.schema.mutates:
+        for t in _flat((args[i],)):
+            t._bump_version()
+    return leave(result)

@@ -7,6 +7,7 @@ import importlib
 from typing import Any
 
 from flambeau._src.core import state
+from flambeau._src.core.slots import fill
 from flambeau._src.ops.call import LAYERS
 from flambeau._src.ops.op import Op
 
@@ -42,5 +43,19 @@ def _loader(bit: int, module: str) -> Any:
     return load
 
 
+def _run_on_meta(op: Op, args: tuple[Any, ...]) -> Any:
+    from flambeau._src.interp.fake import run_on_meta  # lazy: few programs use the meta device
+
+    return run_on_meta(op, args)
+
+
+def _item_without_bytes(t: Any) -> Any:
+    if t.device.type == "meta":
+        raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+    raise BufferError("this tensor has no bytes (it is fake, or was kept only for its shape)")
+
+
+fill("run_on_meta", _run_on_meta)
+fill("item_without_bytes", _item_without_bytes)
 for _bit, _module in MODULES.items():
     LAYERS.setdefault(_bit, _loader(_bit, _module))
