@@ -15,15 +15,45 @@ def both(shape: Any, dtype: Any = np.float32, seed: int = 0) -> tuple[Any, Any]:
     return torch.from_numpy(a.copy()), a
 
 
-I, J = np.array([2, 0, 1]), np.array([[0, 1, -1], [2, -3, 0]])
+ROW, J = np.array([2, 0, 1]), np.array([[0, 1, -1], [2, -3, 0]])
 M, N = np.array([True, False, True, True]), np.random.default_rng(1).random((4, 3)) > 0.4
 KEYS: list[Any] = [
-    0, (1, 2), slice(1, 3), (slice(None), 1), (..., 0), (None, 0), (0, None, slice(1, None)),
-    I, J, (slice(None), I), (slice(None), J), (I, I), (J, I), (I, slice(None), I), (slice(None), I, I),
-    (0, I), (I, 0), (I, slice(None), 0), (I, None), (I, 1, slice(0, 2)), (..., I), (I[:1], J),
-    M, (M, 0), (M, I), N, (N, 0), (slice(None), N[0], I[:1]), (0, N[0] | ~N[0]), [0, 1], ([0, 1], [1, 2]),
-    (slice(None, None, 2), J), np.zeros(0, np.int64), (slice(None), np.zeros((0, 2), np.int64)), np.array(1),
-]  # fmt: skip
+    0,
+    (1, 2),
+    slice(1, 3),
+    (slice(None), 1),
+    (..., 0),
+    (None, 0),
+    (0, None, slice(1, None)),
+    ROW,
+    J,
+    (slice(None), ROW),
+    (slice(None), J),
+    (ROW, ROW),
+    (J, ROW),
+    (ROW, slice(None), ROW),
+    (slice(None), ROW, ROW),
+    (0, ROW),
+    (ROW, 0),
+    (ROW, slice(None), 0),
+    (ROW, None),
+    (ROW, 1, slice(0, 2)),
+    (..., ROW),
+    (ROW[:1], J),
+    M,
+    (M, 0),
+    (M, ROW),
+    N,
+    (N, 0),
+    (slice(None), N[0], ROW[:1]),
+    (0, N[0] | ~N[0]),
+    [0, 1],
+    ([0, 1], [1, 2]),
+    (slice(None, None, 2), J),
+    np.zeros(0, np.int64),
+    (slice(None), np.zeros((0, 2), np.int64)),
+    np.array(1),
+]
 
 
 def torch_key(k: Any) -> Any:
@@ -157,18 +187,50 @@ def test_embedding() -> None:
 
 
 ERRORS: list[tuple[str, type, str]] = [
-    ("x[1.0]", IndexError, "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got float)"),
+    (
+        "x[1.0]",
+        IndexError,
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
+        "valid indices (got float)",
+    ),
     ("x[0, 0, 0]", IndexError, "too many indices for tensor of dimension 2"),
     ("x[4]", IndexError, "index 4 is out of bounds for dimension 0 with size 4"),
     ("x[::-1]", ValueError, "step must be greater than zero"),
     ("x[i + 5]", IndexError, "index 5 is out of bounds for dimension 0 with size 4"),
-    ("x[i, i[:2]]", IndexError, "shape mismatch: indexing tensors could not be broadcast together with shapes [3], [2]"),
-    ("x.gather(0, i)", RuntimeError, "Index tensor must have the same number of dimensions as input tensor"),
-    ("x.index_put_((i,), i)", RuntimeError, "Index put requires the source and destination dtypes match, got Float for the destination and Long for the source."),
-    ("x.scatter_(1, i[None], x)", RuntimeError, "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation."),
-    ("torch.cat([x, x[0]])", RuntimeError, "Tensors must have same number of dimensions: got 2 and 1"),
-    ("torch.stack([x, x[:3]])", RuntimeError, "stack expects each tensor to be equal size, but got [4, 6] at entry 0 and [3, 6] at entry 1"),
-]  # fmt: skip
+    (
+        "x[i, i[:2]]",
+        IndexError,
+        "shape mismatch: indexing tensors could not be broadcast together with shapes [3], [2]",
+    ),
+    (
+        "x.gather(0, i)",
+        RuntimeError,
+        "Index tensor must have the same number of dimensions as input tensor",
+    ),
+    (
+        "x.index_put_((i,), i)",
+        RuntimeError,
+        "Index put requires the source and destination dtypes match, got Float for the "
+        "destination and Long for the source.",
+    ),
+    (
+        "x.scatter_(1, i[None], x)",
+        RuntimeError,
+        "unsupported operation: some elements of the input tensor and the written-to tensor "
+        "refer to a single memory location. Please clone() the tensor before performing the operation.",
+    ),
+    (
+        "torch.cat([x, x[0]])",
+        RuntimeError,
+        "Tensors must have same number of dimensions: got 2 and 1",
+    ),
+    (
+        "torch.stack([x, x[:3]])",
+        RuntimeError,
+        "stack expects each tensor to be equal size, but got [4, 6] at entry 0 and [3, 6] at "
+        "entry 1",
+    ),
+]
 
 
 @pytest.mark.parametrize("call, kind, text", ERRORS, ids=[e[0] for e in ERRORS])

@@ -45,14 +45,46 @@ def test_geometry(call: str, shape: Any, stride: Any, offset: int) -> None:
 ERRORS: list[tuple[str, type, str]] = [
     ("grid(2, 3).view(4)", RuntimeError, "shape '[4]' is invalid for input of size 6"),
     ("grid(2, 3).view(-1, -1)", RuntimeError, "only one dimension can be inferred"),
-    ("grid(2, 3).expand(4, 3)", RuntimeError, "The expanded size of the tensor (4) must match the existing size (2) at non-singleton dimension 0.  Target sizes: [4, 3].  Tensor sizes: [2, 3]"),
-    ("grid(2, 3).select(0, 2)", IndexError, "select(): index 2 out of range for tensor of size [2, 3] at dimension 0"),
-    ("grid(2, 3).narrow(0, 1, 2)", RuntimeError, "start (1) + length (2) exceeds dimension size (2)."),
-    ("grid(2, 3).flatten(1, 0)", RuntimeError, "flatten() has invalid args: start_dim cannot come after end_dim"),
-    ("grid(2, 3).unflatten(1, (2, 2))", RuntimeError, "unflatten: Provided sizes [2, 2] don't multiply up to the size of dim 1 (3) in the input tensor"),
-    ("grid(2, 3).split([1, 2])", RuntimeError, "split_with_sizes expects split_sizes to sum exactly to 2 (input tensor's size at dimension 0), but got split_sizes=[1, 2]"),
-    ("grid(2, 3).as_strided((7,), (1,))", RuntimeError, "setStorage: sizes [7], strides [1], storage offset 0, and itemsize 4 requiring a storage size of 28 are out of bounds for storage of size 24"),
-]  # fmt: skip
+    (
+        "grid(2, 3).expand(4, 3)",
+        RuntimeError,
+        "The expanded size of the tensor (4) must match the existing size (2) at non-singleton "
+        "dimension 0.  Target sizes: [4, 3].  Tensor sizes: [2, 3]",
+    ),
+    (
+        "grid(2, 3).select(0, 2)",
+        IndexError,
+        "select(): index 2 out of range for tensor of size [2, 3] at dimension 0",
+    ),
+    (
+        "grid(2, 3).narrow(0, 1, 2)",
+        RuntimeError,
+        "start (1) + length (2) exceeds dimension size (2).",
+    ),
+    (
+        "grid(2, 3).flatten(1, 0)",
+        RuntimeError,
+        "flatten() has invalid args: start_dim cannot come after end_dim",
+    ),
+    (
+        "grid(2, 3).unflatten(1, (2, 2))",
+        RuntimeError,
+        "unflatten: Provided sizes [2, 2] don't multiply up to the size of dim 1 (3) in the "
+        "input tensor",
+    ),
+    (
+        "grid(2, 3).split([1, 2])",
+        RuntimeError,
+        "split_with_sizes expects split_sizes to sum exactly to 2 (input tensor's size at "
+        "dimension 0), but got split_sizes=[1, 2]",
+    ),
+    (
+        "grid(2, 3).as_strided((7,), (1,))",
+        RuntimeError,
+        "setStorage: sizes [7], strides [1], storage offset 0, and itemsize 4 requiring a "
+        "storage size of 28 are out of bounds for storage of size 24",
+    ),
+]
 
 
 @pytest.mark.parametrize("call, kind, text", ERRORS, ids=[e[0] for e in ERRORS])
