@@ -136,6 +136,8 @@ def convert(v: Any, a: Arg, numbers: bool) -> Any:
 def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[str] | None = None) -> Any:
     """The complete arguments in schema order, or None when the overload does not fit."""
     schema, numbers = op.schema, op.decl.numbers
+    if kwargs and reasons is None and not schema.names.issuperset(kwargs):
+        return None  # before any argument is converted: that may read a tensor's value
     positional = schema.positional
     npos = len(positional)
     n = len(args)

@@ -105,7 +105,7 @@ def run(op: Op, args: tuple[Any, ...]) -> Any:
         if op.variant == "inplace":
             return _inplace(op, args)
         return _out(op, args)
-    except (RuntimeError, BufferError, SystemError):
+    except (RuntimeError, BufferError, ValueError):
         if any(isinstance(t, Tensor) and t.device.type == "meta" for v in args for t in (v if isinstance(v, (list, tuple)) else (v,))):
             return slot("run_on_meta")(op, args)
         raise

@@ -54,6 +54,10 @@ class Schema:
         return tuple(i for i, a in enumerate(self.args) if a.is_tensor)
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(a.name for a in self.args)
+
+    @cached_property
     def defaults(self) -> tuple[Any, ...]:
         return tuple(a.default if a.has_default else None for a in self.args)
 
