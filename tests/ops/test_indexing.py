@@ -217,7 +217,8 @@ ERRORS: list[tuple[str, type, str]] = [
         "x.scatter_(1, i[None], x)",
         RuntimeError,
         "unsupported operation: some elements of the input tensor and the written-to tensor "
-        "refer to a single memory location. Please clone() the tensor before performing the operation.",
+        "refer to a single memory location. Please clone() the tensor before performing the "
+        "operation.",
     ),
     (
         "torch.cat([x, x[0]])",
