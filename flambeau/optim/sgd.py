@@ -21,6 +21,10 @@ from .optimizer import ParamsT
 
 __all__ = ["SGD", "sgd"]
 
+#: Elements of a parameter from which on one pass over memory is worth more than it costs to set up:
+#: the plain step is one operator a parameter, two or three with momentum and decay.
+_WORTH = 1 << 16
+
 
 @setting_defaults(nesterov=False, maximize=False, foreach=None, differentiable=False, fused=False)
 class SGD(Parameterwise):
@@ -145,6 +149,8 @@ def sgd(
     if fused and has_sparse_grad:
         raise RuntimeError("`_fused_sgd` does not support sparse gradients")
     plain = not has_sparse_grad and not isinstance(weight_decay, Tensor)
+    if fused is None and (momentum == 0 or sum(p.numel() for p in params) < _WORTH * len(params)):
+        plain = False
     operator = fused_operator("_fused_sgd_", params, d_p_list, fused, foreach, plain, lr)
     if operator is not None:
         first = momentum != 0 and all(b is None for b in momentum_buffer_list)
