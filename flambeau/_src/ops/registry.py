@@ -34,10 +34,12 @@ from flambeau._src.ops import (  # noqa: F401
     pointwise,
     random,
     reduce,
+    resample,
     shapes,
     shift,
     storages,
     strided,
+    unfold,
     views,
 )
 from flambeau._src.ops import kinds

@@ -1,0 +1,269 @@
+"""Resizing: nearest, linear, cubic and anti-aliased interpolation of the spatial dimensions.
+
+Every mode is a linear map along each dimension: an output place is a weighted sum of a few input
+places (`taps`). Coordinates are computed in the dtype in which values are (float32 for 16-bit)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.arrays import not_implemented, store, wide
+from flambeau._src.ops.call import aten
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+
+_CUBIC = -0.75  # Keys 1981; the anti-aliased filter takes -0.5
+
+
+def ratio(n_in: int, n_out: int, align: bool, scale: float | None, kind: Any) -> Any:
+    """How far one goes in the input for a step in the output."""
+    if align:
+        return kind((n_in - 1) / (n_out - 1)) if n_out > 1 else kind(0)
+    if scale is not None and scale > 0:
+        return kind(1.0 / scale)
+    return kind(n_in) / kind(n_out)
+
+
+def _cubic_weights(t: Any, a: float) -> list[Any]:
+    """The weights of the four neighbours of a point at t in [0, 1] after the second."""
+
+    def near(x: Any) -> Any:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Any) -> Any:
+        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def taps(mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kind: Any) -> list[tuple[Any, Any]]:
+    """[(places in the input, weights or None)], one pair a neighbour."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    out = np.arange(n_out).astype(kind)
+    step = ratio(n_in, n_out, align, scale, kind)
+    if mode in ("nearest", "nearest-exact"):
+        at = out * step if mode == "nearest" else (out + kind(0.5)) * step
+        return [(np.minimum(np.floor(at.astype(np.float32)).astype(np.int64), n_in - 1), None)]
+    at = out * step if align else (out + kind(0.5)) * step - kind(0.5)
+    if mode == "linear":
+        if n_in == n_out and (align or step == 1):
+            return [(np.arange(n_in), None)]
+        at = np.maximum(at, kind(0))
+    low = np.minimum(np.floor(at).astype(np.int64), n_in - 1)
+    t = np.clip(at - low.astype(kind), kind(0), kind(1))
+    if mode == "linear":
+        return [(low, kind(1) - t), (np.minimum(low + 1, n_in - 1), t)]
+    return [(np.clip(low - 1 + i, 0, n_in - 1), w.astype(kind)) for i, w in enumerate(_cubic_weights(t, _CUBIC))]
+
+
+def _filter(mode: str, x: Any) -> Any:
+    import numpy as np  # lazy: NumPy is heavy
+
+    x = np.abs(x)
+    if mode == "linear":
+        return np.maximum(1 - x, 0)
+    if mode == "cubic":
+        a = -0.5
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return np.where(x < 1, near, np.where(x < 2, far, 0))
+    return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0)
+
+
+def filtered(mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kind: Any) -> Any:
+    """The (n_out, n_in) matrix of anti-aliased interpolation: the filter widens with the step."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    step = ratio(n_in, n_out, align, scale, kind)
+    reach = {"linear": 2, "cubic": 4, "lanczos": 6}[mode] * 0.5
+    support = kind(reach * step) if step >= 1 else kind(reach)
+    inverse = kind(1.0 / step) if step >= 1 else kind(1)
+    m = np.zeros((n_out, n_in), kind)
+    for i in range(n_out):
+        centre = kind(step * kind(i + 0.5))
+        first = max(int(centre - support + kind(0.5)), 0)
+        last = min(int(centre + support + kind(0.5)), n_in)
+        w = _filter(mode, (np.arange(first, last) - centre + kind(0.5)).astype(kind) * inverse)
+        total = w.sum()
+        m[i, first:last] = w / total if total else w
+    return m
+
+
+def matrix(pairs: list[tuple[Any, Any]], n_in: int, kind: Any) -> Any:
+    """The taps as a dense (n_out, n_in) matrix."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    m = np.zeros((len(pairs[0][0]), n_in), kind)
+    for at, w in pairs:
+        np.add.at(m, (np.arange(len(at)), at), 1 if w is None else w)
+    return m
+
+
+def _along(a: Any, m: Any, axis: int) -> Any:
+    import numpy as np  # lazy: NumPy is heavy
+
+    return np.moveaxis(np.matmul(np.ascontiguousarray(np.moveaxis(a, axis, -1)), m), -1, axis)
+
+
+def _check(x_shape: Sequence[int], size: Sequence[int], d: int) -> None:
+    if len(size) != d:
+        raise RuntimeError(f"It is expected output_size equals to {d}, but got size {len(size)}")
+    if len(x_shape) != d + 2:
+        raise RuntimeError(f"It is expected input_size equals to {d + 2}, but got size {len(x_shape)}")
+    names = "DHW"[3 - d :]
+    if min(*x_shape[2:], *size) < 1:
+        before = ", ".join(f"{c}: {s}" for c, s in zip(names, x_shape[2:], strict=True))
+        after = ", ".join(f"{c}: {s}" for c, s in zip(names, size, strict=True))
+        raise RuntimeError(
+            f"Input and output sizes should be greater than 0, but got input ({before}) {'and ' if d == 1 else ''}output ({after})"
+        )
+
+
+def _stride(shape: Sequence[int], like: Tensor) -> Any:
+    return layout.channels_last_strides(shape) if len(shape) in (4, 5) and layout.looks_channels_last(like) else None
+
+
+class Resampling:
+    """What one mode in d dimensions is: its operator, the backward and the composite `.vec`."""
+
+    def __init__(self, name: str, d: int, mode: str, smooth: bool) -> None:
+        self.name, self.d, self.mode = name, d, mode
+        self.linear = mode in ("linear", "cubic", "lanczos")  # has align_corners
+        self.smooth = smooth
+
+    def parts(self, rest: tuple[Any, ...]) -> tuple[bool, tuple[Any, ...]]:
+        """(align_corners, scales) of a call's tail."""
+        return (rest[0], rest[1:]) if self.linear else (False, rest)
+
+    def meta(self, x: Tensor, size: Any, *rest: Any) -> TensorSpec:
+        _check(x.shape, size, self.d)
+        if not all(x.shape[1:]):
+            raise RuntimeError(f"Non-empty {self.d + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}")
+        if not x.dtype.is_floating_point and x.dtype is not dt.uint8:
+            kernel = f"{self.name}_channels_last" if self.mode == "linear" and self.d == 2 else "compute_indices_weights_" + self.mode.partition("-")[0]
+            raise not_implemented(kernel, x)
+        shape = [*x.shape[:2], *size]
+        return TensorSpec(shape, x.dtype, x.device, _stride(shape, x))
+
+    def kernel(self, out: Tensor, x: Tensor, size: Any, *rest: Any) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if not out.numel():
+            return
+        align, scales = self.parts(rest)
+        a = wide(x)
+        kind = np.float64 if a.dtype == np.float64 else np.float32
+        if x.dtype is dt.uint8:
+            a = a.astype(np.float32)
+        for i in range(self.d - 1, -1, -1):
+            axis = 2 + i
+            if self.smooth:
+                a = _along(a, filtered(self.mode, a.shape[axis], size[i], align, scales[i], kind).T, axis)
+                continue
+            pairs = taps(self.mode, a.shape[axis], size[i], align, scales[i], kind)
+            spread = [-1 if j == axis else 1 for j in range(a.ndim)]
+            total = None
+            for at, w in pairs:
+                part = np.take(a, at, axis)
+                if w is not None:
+                    part *= w.reshape(spread)
+                total = part if total is None else np.add(total, part, out=total)
+            a = total
+        store(out, np.clip(np.rint(a), 0, 255) if x.dtype is dt.uint8 else a)
+
+    def vjp(self, b: Any, g: Any, x: Any, size: Any, *rest: Any) -> Any:
+        return getattr(aten, self.name + "_backward")(g, size, x.shape, *rest)
+
+    def back_meta(self, g: Tensor, size: Any, shape: Any, *rest: Any) -> TensorSpec:
+        _check(shape, size, self.d)
+        full = [*shape[:2], *size]
+        if g.dim() != self.d + 2:
+            raise RuntimeError(f"Expected grad_output to be a tensor of dimension {self.d + 2} but got: dimension {g.dim()}")
+        for i, n in enumerate(full):
+            if g.shape[i] != n:
+                raise RuntimeError(
+                    f"Expected grad_output to have the same shape as output; output.size({i}) = {n} but got grad_output.size({i}) = {g.shape[i]}"
+                )
+        return TensorSpec(shape, g.dtype, g.device, _stride(shape, g))
+
+    def back_kernel(self, out: Tensor, g: Tensor, size: Any, shape: Any, *rest: Any) -> None:
+        import numpy as np  # lazy: NumPy is heavy
+
+        if not out.numel():
+            return
+        align, scales = self.parts(rest)
+        a = wide(g)
+        kind = np.float64 if a.dtype == np.float64 else np.float32
+        for i in range(self.d):
+            n = shape[2 + i]
+            if self.smooth:
+                m = filtered(self.mode, n, size[i], align, scales[i], kind)
+            else:
+                m = matrix(taps(self.mode, n, size[i], align, scales[i], kind), n, kind)
+            a = _along(a, m, 2 + i)
+        store(out, a)
+
+    def back_vjp(self, b: Any, gg: Any, g: Any, size: Any, shape: Any, *rest: Any) -> Any:
+        return getattr(aten, self.name)(gg, size, *rest)
+
+    def plain(self, x: Tensor, size: Any, *rest: Any) -> Tensor:
+        """`.vec`: sizes or scale factors."""
+        align, factors = rest if self.linear else (False, rest[0])
+        if (size is None) == (factors is None):
+            raise RuntimeError("Must specify exactly one of output_size and scale_factors")
+        if size is None:
+            spatial = x.shape[2:]
+            if len(factors) != len(spatial):
+                raise RuntimeError(f"It is expected scale_factors equals to {len(spatial)}, but got size {len(factors)}")
+            size = [math.floor(float(n) * f) for n, f in zip(spatial, factors, strict=True)]
+            scales = tuple(factors)
+        else:
+            scales = (None,) * self.d
+        head = (align,) if self.linear else ()
+        return getattr(aten, self.name)(x, size, *head, *scales)
+
+    def samples(self, s: Any) -> Iterator[Any]:
+        small, large = [2, 3, 4][: self.d], [7, 5, 6][: self.d]
+        for align in (False, True) if self.linear else (None,):
+            head = () if align is None else (align,)
+            for size in (small, large):
+                yield s.sample(s.tensor((2, 3, *[4, 5, 3][: self.d])), size, *head)
+
+
+def declare_resampling(name: str, d: int, mode: str, smooth: bool = False) -> None:
+    r = Resampling(name, d, mode, smooth)
+    scales = "float? scales=None" if d == 1 else ", ".join(f"float? scales_{c}=None" for c in "dhw"[3 - d :])
+    head = "bool align_corners, " if r.linear else ""
+    words = {"nearest-exact": "NearestExact"}.get(mode, "")
+    node = "".join(p.capitalize() for p in name.strip("_").split("_"))
+    node = node.replace(f"{d}d", f"{d}D") if not words else node.replace(f"exact{d}d", f"Exact{d}D").replace(f"{d}d", f"{d}D")
+    common = {"__module__": __name__, "public": "nn", "geometry_only": False}
+    type(name + "_vec", (Composite,), {
+        "__doc__": f"Resize the spatial dimensions ({mode}).", "__module__": __name__, "public": "nn", "decompose": lambda *a: r.plain(*a),
+        "schema": f"{name}.vec(Tensor input, SymInt[]? output_size, {head}float[]? scale_factors) -> Tensor",
+    })  # fmt: skip
+    type(name, (Opaque,), {
+        "__doc__": f"Resize the spatial dimensions ({mode}).", "meta": lambda *a: r.meta(*a), "kernel": lambda *a: r.kernel(*a),
+        "vjp": lambda *a: r.vjp(*a), "samples": lambda s: r.samples(s), "out": "out", "node_name": node,
+        "schema": f"{name}(Tensor self, SymInt[{d}] output_size, {head}{scales}) -> Tensor", **common,
+    })  # fmt: skip
+    type(name + "_backward", (Opaque,), {
+        "__doc__": f"The gradient of {name}.", "meta": lambda *a: r.back_meta(*a), "kernel": lambda *a: r.back_kernel(*a),
+        "vjp": lambda *a: r.back_vjp(*a), "out": "grad_input", "out_args": ("grad_input",), "node_name": node + "Backward",
+        "schema": f"{name}_backward(Tensor grad_output, SymInt[{d}] output_size, SymInt[{d + 2}] input_size, {head}{scales}) -> Tensor",
+        **common,
+    })  # fmt: skip
+
+
+for _d in (1, 2, 3):
+    declare_resampling(f"upsample_nearest{_d}d", _d, "nearest")
+    declare_resampling(f"_upsample_nearest_exact{_d}d", _d, "nearest-exact")
+    declare_resampling(f"upsample_{('linear', 'bilinear', 'trilinear')[_d - 1]}{_d}d", _d, "linear")
+declare_resampling("upsample_bicubic2d", 2, "cubic")
+for _mode, _kind in (("bilinear", "linear"), ("bicubic", "cubic"), ("lanczos", "lanczos")):
+    declare_resampling(f"_upsample_{_mode}2d_aa", 2, _kind, True)
