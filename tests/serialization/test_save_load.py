@@ -201,7 +201,7 @@ def test_files(tmp_path: Path) -> None:
 def test_an_error_while_pickling_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(1, path)
-    with pytest.raises(Exception, match="pickle"):
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
         torch.save(lambda: 0, path)
     assert torch.load(path) == 1
 
