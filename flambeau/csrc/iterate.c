@@ -2,11 +2,13 @@
 #include "native.h"
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sched.h>
 #include <unistd.h>
 
 /* ---- thread pool: the caller works too and can finish alone ---- */
 #define MAXTHREADS 256
-static struct { fl_range f; void *ctx; int64_t n, chunk; _Atomic int64_t next; _Atomic int busy; _Atomic unsigned gen; } job;
+#define OPEN 0x10000
+static struct { fl_range f; void *ctx; int64_t n, chunk; _Atomic int64_t next; _Atomic int ctl; _Atomic unsigned gen; } job;   /* ctl: OPEN and how many workers joined */
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER, wake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static int threads = 0, workers = 0;
@@ -32,13 +34,16 @@ static void *worker(void *u) {
                 pthread_mutex_unlock(&wake_lock);
             } else __builtin_ia32_pause();
         seen = atomic_load(&job.gen);
+        int c = atomic_load(&job.ctl);      /* a worker that wakes late finds the job closed and leaves it */
+        while (c & OPEN && !atomic_compare_exchange_weak(&job.ctl, &c, c + 1)) {}
+        if (!(c & OPEN)) continue;
         work();
-        atomic_fetch_sub(&job.busy, 1);
+        atomic_fetch_sub(&job.ctl, 1);
     }
     return NULL;
 }
 static void after_fork(void) {
-    workers = 0;
+    workers = 0; job.ctl = 0;
     pthread_mutex_init(&pool_lock, NULL); pthread_mutex_init(&wake_lock, NULL); pthread_cond_init(&wake, NULL);
 }
 int fl_num_threads(void) {
@@ -57,13 +62,15 @@ void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) {
     int64_t parts = (int64_t)nt * 4, most = (n + grain - 1) / grain;
     if (parts > most) parts = most;
     job.f = f; job.ctx = ctx; job.n = n; job.chunk = (n + parts - 1) / parts;
-    atomic_store(&job.next, 0); atomic_store(&job.busy, workers);
+    atomic_store(&job.next, 0); atomic_store(&job.ctl, OPEN);
     pthread_mutex_lock(&wake_lock);
     atomic_fetch_add(&job.gen, 1);
     pthread_cond_broadcast(&wake);
     pthread_mutex_unlock(&wake_lock);
     work();
-    while (atomic_load_explicit(&job.busy, memory_order_acquire)) __builtin_ia32_pause();
+    atomic_fetch_and(&job.ctl, ~OPEN);      /* only workers in the middle of a chunk are waited for */
+    for (int spin = 0; atomic_load_explicit(&job.ctl, memory_order_acquire); )
+        if (++spin < 2000) __builtin_ia32_pause(); else sched_yield();
     pthread_mutex_unlock(&pool_lock);
 }
 
