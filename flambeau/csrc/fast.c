@@ -443,7 +443,8 @@ static const struct { const char *name; int kind; fast_call call; } kinds[] = {
     {"squeeze", FL_K_SQUEEZE, fl_view_call}, {"select", FL_K_SELECT, fl_view_call}, {"slice", FL_K_SLICE, fl_view_call}, {"expand", FL_K_EXPAND, fl_view_call},
     {"detach", FL_K_DETACH, fl_view_call}, {"getitem", FL_K_GETITEM, fl_view_call},
     {"flatten", FL_K_FLATTEN, fl_view_call}, {"narrow", FL_K_NARROW, fl_view_call}, {"split", FL_K_SPLIT, fl_view_call},
-    {"chunk", FL_K_CHUNK, fl_view_call}, {"unbind", FL_K_UNBIND, fl_view_call}, {NULL, 0, NULL}};
+    {"chunk", FL_K_CHUNK, fl_view_call}, {"unbind", FL_K_UNBIND, fl_view_call},
+    {"cat", FL_K_CAT, fl_join_call}, {"stack", FL_K_STACK, fl_join_call}, {NULL, 0, NULL}};
 /* Fast(kind, ntensors, params=((name, default), ...), out_bool=False, swap=False, tail=()) */
 static PyObject *fast_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     static char *names[] = {"kind", "ntensors", "params", "out_bool", "swap", "tail", "numbers", NULL};
@@ -575,6 +576,7 @@ static PyObject *mp_subscript(PyObject *a, PyObject *k) { return IDLE() ? fl_get
 static int mp_ass(PyObject *a, PyObject *k, PyObject *v) {
     if (!v) { PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items"); return -1; }
     PyObject *x[3] = {a, k, v};
+    if (IDLE()) { int done = fl_setitem(a, k, v); if (done) return done < 0 ? -1 : 0; }
     if (!fl_slot_fn[41]) { PyErr_SetString(PyExc_TypeError, "Tensor does not support item assignment"); return -1; }
     PyObject *r = call(fl_slot_fn[41], x, 3, NULL);
     Py_XDECREF(r);

@@ -190,6 +190,22 @@ static PyObject *f_copy(PyObject *m, PyObject *const *args, Py_ssize_t n) {
     Py_RETURN_TRUE;
 }
 
+/* Elements from one geometry to another of the same extents (strides in elements), on the spot. */
+void fl_move(int item, int nd, const int64_t *sizes, char *to, const int64_t *to_strides, char *from, const int64_t *from_strides) {
+    static int64_t zero;
+    Walk w = {.op = GET, .item = item, .idx64 = 1, .idx = (char *)&zero, .a = to, .b = from};
+    for (int d = 0; d < nd; d++) {
+        int64_t s = sizes[d], xa = to_strides[d] * item, xb = from_strides[d] * item; int k = w.nd - 1;
+        if (!s) return;
+        if (s == 1) continue;
+        if (k >= 0 && w.sa[k] == xa * s && w.sb[k] == xb * s) { w.size[k] *= s; w.sa[k] = xa; w.sb[k] = xb; }
+        else { k = w.nd++; w.size[k] = s; w.sa[k] = xa; w.sb[k] = xb; }
+        w.si[k] = 0;
+    }
+    if (!w.nd) { w.nd = 1; w.size[0] = 1; w.sa[0] = w.sb[0] = w.si[0] = 0; }
+    part(&w, 0, w.size[0]);
+}
+
 /* ---- masks: contiguous, a byte an element ---- */
 static Tensor *mask_of(PyObject *o) {
     if (Tensor_Check(o)) { Tensor *t = (Tensor *)o; if (t->contiguous && t->dtype->itemsize == 1 && (t->storage->data || !t->numel)) return t; }

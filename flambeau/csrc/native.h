@@ -121,6 +121,8 @@ PyObject *fl_size(int n, const int64_t *v);
 int fl_ints(PyObject *o, int64_t *out, const char *fname, const char *arg);   /* count, or -1 */
 PyObject *fl_item(Tensor *t);
 int fl_store_scalar(int code, PyObject *v, void *out);   /* 0 done, 1 not representable, -1 error */
+/* indexed.c */
+void fl_move(int item, int nd, const int64_t *sizes, char *to, const int64_t *to_strides, char *from, const int64_t *from_strides);
 /* node.c */
 Node *fl_node(PyTypeObject *type, PyObject *op, Py_ssize_t nedges);
 int fl_edge(Node *n, Py_ssize_t i, Tensor *t);            /* edge i leads to what made t */
@@ -139,5 +141,5 @@ int fl_num_threads(void);
 int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out);
 
 int fl_state_init(PyObject *), fl_storage_init(PyObject *), fl_tensor_init(PyObject *), fl_node_init(PyObject *),
-    fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_indexed_init(PyObject *), fl_random_init(PyObject *), fl_dlpack_init(PyObject *);
+    fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_indexed_init(PyObject *), fl_random_init(PyObject *), fl_dlpack_init(PyObject *), fl_structseq_init(PyObject *);
 static inline int fl_add_type(PyObject *m, PyTypeObject *t) { return PyType_Ready(t) < 0 ? -1 : PyModule_AddType(m, t); }

@@ -287,11 +287,62 @@ static PyObject *getitem_recorded(Function *fn, PyObject *self, PyObject *key, P
     Py_DECREF(t);
     return slow(self, key);
 }
+/* The view that integers, slices, None and Ellipsis give: its rank, or -1 when Python must judge. */
+static int basic(Tensor *t, PyObject *const *k, Py_ssize_t n, int used, int64_t *sz, int64_t *st, int64_t *off) {
+    int out = 0, d = 0, nd = t->ndim; int64_t i, b, e, s, b0, e0;
+    for (Py_ssize_t j = 0; j < n; j++) {
+        if (k[j] == Py_None) { sz[out] = 1; st[out] = d < nd ? t->sizes[d] * t->strides[d] : 1; out++; }
+        else if (k[j] == Py_Ellipsis) for (int m = nd - used; m--; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
+        else if (PyLong_CheckExact(k[j])) {
+            if (!one_int(k[j], &i)) return -1;
+            if (i < 0) i += t->sizes[d];
+            if (i < 0 || i >= t->sizes[d]) return -1;
+            *off += i * t->strides[d++];
+        } else if (PySlice_Check(k[j])) {
+            if (!slice_of(k[j], t->sizes[d], &b, &e, &s, &b0, &e0)) return -1;
+            sz[out] = (e0 - b0 + s - 1) / s; st[out++] = t->strides[d] * s; *off += b0 * t->strides[d++];
+        } else return -1;
+    }
+    for (; d < nd; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
+    return out;
+}
+/* The parts of a key; how many dimensions they use up, or -1 when Python must judge. */
+static int keys_of(PyObject *key, int nd, PyObject *const **k, Py_ssize_t *n, PyObject **one) {
+    int used = 0, dots = 0;
+    if (PyTuple_CheckExact(key)) { *k = &PyTuple_GET_ITEM(key, 0); *n = PyTuple_GET_SIZE(key); }
+    else { *one = key; *k = one; *n = 1; }
+    for (Py_ssize_t j = 0; j < *n; j++) { if ((*k)[j] == Py_Ellipsis) dots++; else if ((*k)[j] != Py_None) used++; }
+    return used > nd || dots > 1 || *n > 16 || *n + nd > FL_MAXDIM || !*n ? -1 : used;
+}
+/* x[tensor]: whole rows of a contiguous x by a contiguous int64 index; recorded as `index`. */
+static PyObject *by_rows(PyObject *self, PyObject *key, int rec) {
+    Function *fn = fl_slot_fn[FL_SLOT_GETITEM];
+    Tensor *t = (Tensor *)self, *x = (Tensor *)key; Fast *f = fn->fast->also->next;
+    int nd = t->ndim + x->ndim - 1, needs = rec || (fl_recording() && fl_requires_grad(x));
+    if (!f || !PLAIN(x) || !x->ndim || !t->ndim || x->dtype->code != FL_I64 || !x->contiguous || !t->contiguous || nd > FL_MAXDIM
+        || t->flags & (FL_T_CONJ | FL_T_NEG) || !t->storage->data || !x->storage->data || !t->numel || !x->numel || x->numel > 4096 || (needs && !f->node_type)) return NULL;
+    int64_t sz[FL_MAXDIM], rows = t->sizes[0], each = t->numel / rows * t->dtype->itemsize; const int64_t *at = (const int64_t *)fl_data(x);
+    for (int64_t i = 0; i < x->numel; i++) if (at[i] < -rows || at[i] >= rows) return NULL;
+    memcpy(sz, x->sizes, x->ndim * sizeof *sz); memcpy(sz + x->ndim, t->sizes + 1, (t->ndim - 1) * sizeof *sz);
+    Tensor *out = fl_empty(nd, sz, NULL, t->dtype, t->storage->device);
+    if (!out) return NULL;
+    char *to = fl_data(out), *from = fl_data(t);
+    for (int64_t i = 0; i < x->numel; i++) memcpy(to + i * each, from + (at[i] < 0 ? at[i] + rows : at[i]) * each, each);
+    if (!needs) return (PyObject *)out;
+    Node *node = fl_node((PyTypeObject *)f->node_type, f->op, 2);
+    PyObject *g = (PyObject *)fl_geometry(t), *o = (PyObject *)fl_geometry(out), *saved = fl_saved(x, 0);
+    PyObject *args = g && saved ? Py_BuildValue("(N(N))", g, saved) : NULL, *outs = o ? Py_BuildValue("(N)", o) : NULL;
+    if (!node || !args || !outs || fl_edge(node, 0, t) < 0) { Py_XDECREF(node); Py_XDECREF(args); Py_XDECREF(outs); Py_DECREF(out); return NULL; }
+    node->args = args; node->outs = outs;
+    fl_attach(out, node, 0);
+    Py_DECREF(node);
+    return (PyObject *)out;
+}
 PyObject *fl_getitem(PyObject *self, PyObject *key) {
     Tensor *t = (Tensor *)self;
     Function *fn = fl_slot_fn[FL_SLOT_GETITEM];
     if (!fn || !fn->fast || !fn->fast->next || !PLAIN(t)) return slow(self, key);
-    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], i, b, e, s, b0, e0;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], i;
     int nd = t->ndim, rec = fl_recording() ? fl_requires_grad(t) : 0;
     if (rec < 0) return NULL;
     if (PyLong_CheckExact(key)) {
@@ -309,29 +360,51 @@ PyObject *fl_getitem(PyObject *self, PyObject *key) {
         Py_XDECREF(rest);
         return r;
     }
-    PyObject *const *k; Py_ssize_t n;
-    if (PyTuple_CheckExact(key)) { k = &PyTuple_GET_ITEM(key, 0); n = PyTuple_GET_SIZE(key); }
-    else if (PySlice_Check(key) || key == Py_None || key == Py_Ellipsis) { k = &key; n = 1; }
-    else return slow(self, key);
-    int used = 0, dots = 0, out = 0, d = 0; int64_t off = t->offset;
-    for (Py_ssize_t j = 0; j < n; j++) { if (k[j] == Py_Ellipsis) dots++; else if (k[j] != Py_None) used++; }
-    if (used > nd || dots > 1 || n > 16 || n + nd > FL_MAXDIM || !n) return slow(self, key);
-    if (rec) return getitem_recorded(fn, self, key, k, n, used);
-    for (Py_ssize_t j = 0; j < n; j++) {
-        if (k[j] == Py_None) { sz[out] = 1; st[out] = d < nd ? t->sizes[d] * t->strides[d] : 1; out++; }
-        else if (k[j] == Py_Ellipsis) for (int m = nd - used; m--; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
-        else if (PyLong_CheckExact(k[j])) {
-            if (!one_int(k[j], &i)) return slow(self, key);
-            if (i < 0) i += t->sizes[d];
-            if (i < 0 || i >= t->sizes[d]) return slow(self, key);
-            off += i * t->strides[d++];
-        } else if (PySlice_Check(k[j])) {
-            if (!slice_of(k[j], t->sizes[d], &b, &e, &s, &b0, &e0)) return slow(self, key);
-            sz[out] = (e0 - b0 + s - 1) / s; st[out++] = t->strides[d] * s; off += b0 * t->strides[d++];
-        } else return slow(self, key);
+    if (Py_TYPE(key) == TensorType) {
+        PyObject *r = by_rows(self, key, rec);
+        return r || PyErr_Occurred() ? r : slow(self, key);
     }
-    for (; d < nd; d++) { sz[out] = t->sizes[d]; st[out++] = t->strides[d]; }
+    PyObject *const *k, *one; Py_ssize_t n; int used, out; int64_t off = t->offset;
+    if (!PyTuple_CheckExact(key) && !PySlice_Check(key) && key != Py_None && key != Py_Ellipsis) return slow(self, key);
+    if ((used = keys_of(key, nd, &k, &n, &one)) < 0) return slow(self, key);
+    if (rec) return getitem_recorded(fn, self, key, k, n, used);
+    if ((out = basic(t, k, n, used, sz, st, &off)) < 0) return slow(self, key);
     return fl_view_of(fn->fast->also, t, out, sz, st, off, NULL);
+}
+
+/* x[basic] = number, or a tensor of x's dtype and the part's extents, where nothing is recorded.
+   1 done, 0 Python's case, -1 error. */
+int fl_setitem(PyObject *self, PyObject *key, PyObject *value) {
+    Tensor *t = (Tensor *)self, *v = Py_TYPE(value) == TensorType ? (Tensor *)value : NULL;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], sv[FL_MAXDIM], off = t->offset; PyObject *const *k, *one; Py_ssize_t n; int used, nd, code = t->dtype->code;
+    union { char bytes[16]; int64_t align; } number;
+    if (!PLAIN(t) || t->flags & (FL_T_INFERENCE | FL_T_CONJ | FL_T_NEG) || t->storage->flags & (FL_S_READONLY | FL_S_FAKE) || !t->storage->data) return 0;
+    if (fl_recording() && (fl_requires_grad(t) || (v && fl_requires_grad(v)))) return PyErr_Occurred() ? -1 : 0;
+    if (fl_recording() && t->flags & (FL_T_NOGRAD_VIEW | FL_T_MULTI_VIEW)) return 0;
+    if (PyBool_Check(key) || !(PyLong_CheckExact(key) || PyTuple_CheckExact(key) || PySlice_Check(key) || key == Py_None || key == Py_Ellipsis)) return 0;
+    if (v) { if (!PLAIN(v) || v->dtype != t->dtype || v->storage == t->storage || !v->storage->data || v->flags & (FL_T_CONJ | FL_T_NEG)) return 0; }
+    else {
+        if (!PyFloat_CheckExact(value) && !PyLong_CheckExact(value) && !PyBool_Check(value)) return 0;
+        int r = fl_store_scalar(code, value, number.bytes);
+        if (r) { PyErr_Clear(); return 0; }
+        if (!(t->dtype->flags & (FL_FLOATING | FL_COMPLEX)) && code != FL_I64 && code != FL_BOOL) return 0;      /* ranges are checked there */
+    }
+    if ((used = keys_of(key, t->ndim, &k, &n, &one)) < 0 || (nd = basic(t, k, n, used, sz, st, &off)) < 0) return 0;
+    int64_t total = 1;
+    for (int d = 0; d < nd; d++) { total *= sz[d]; if (sz[d] > 1 && !st[d]) return 0; }
+    if (total > 4096) return 0;
+    if (v) {
+        if (v->ndim > nd) return 0;
+        for (int d = 0; d < nd; d++) {
+            int j = d - (nd - v->ndim);
+            if (j >= 0 && v->sizes[j] != sz[d]) return 0;
+            sv[d] = j < 0 ? 0 : v->strides[j];
+        }
+        if (v->ndim && v->ndim < nd && v->sizes[0] == 1) return 0;
+    } else memset(sv, 0, nd * sizeof *sv);
+    fl_move(t->dtype->itemsize, nd, sz, t->storage->data + off * t->dtype->itemsize, st, v ? fl_data(v) : number.bytes, sv);
+    fl_bump(t);
+    return 1;
 }
 
 static PyObject *f_view_strides(PyObject *m, PyObject *args) {   /* view_strides(tensor, size) -> strides or None */

@@ -303,7 +303,10 @@ def _make_getitem() -> Any:
             fresh = False
             select = packet("select").ops[0].fast
             select.set_parts(packet("unsqueeze").ops[0].fast)
-            fast.set_parts(select, packet("slice").ops[0].fast)
+            slices, rows = packet("slice").ops[0].fast, _native.Fast("slice", 1)
+            rows.set_node(index_op("index"), index_op("index").node_type)
+            slices.set_parts(rows)
+            fast.set_parts(select, slices)
             method._set_fast(fast)
         return getitem(self, key)
 
