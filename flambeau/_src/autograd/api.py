@@ -8,8 +8,10 @@ from typing import Any
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.graph import GradientEdge
 from flambeau._src.core import state
+from flambeau._src.core.layout import preserve_format
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.record import seen_below
 from flambeau._src.ops.call import aten, call_bits
 from flambeau._src.util.log import warn_once
 
@@ -79,6 +81,8 @@ def _implicit(out: Any) -> Any:
             f"grad can be implicitly created only for real scalar outputs but got {out.dtype}"
         )
     with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
+        if seen_below(out):  # what torch's Python code states
+            return aten.ones_like(out, pin_memory=False, memory_format=preserve_format)
         return aten.ones_like(out)
 
 

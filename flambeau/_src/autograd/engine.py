@@ -18,6 +18,7 @@ from flambeau._src.autograd import anomaly
 from flambeau._src.autograd.hooks import AccumulateGrad, call_user, run_tensor_hooks
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.record import seen_below
 from flambeau._src.ops.call import aten
 
 Node = Any
@@ -312,7 +313,7 @@ def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
         return
     # Held by: the caller's name, this argument, and getrefcount's own.
     if not create_graph and sys.getrefcount(g) <= 3 and g.stride() == t.stride() and alone(g):
-        t.grad = g if g.grad_fn is None and g._base is None else g.detach()
+        t.grad = g if g.grad_fn is None and g._base is None and not seen_below(g) else g.detach()
         return
     if dense(t):
         fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)

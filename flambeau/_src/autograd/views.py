@@ -47,7 +47,10 @@ def _release(self: Any) -> None:
 COPY_SLICES = _CopySlices()
 CopySlices = type(
     "CopySlices", (_native.Node,),
-    {"__slots__": (), "__module__": "torch.autograd.graph", "release": _release},
+    {
+        "__slots__": (), "__module__": "torch.autograd.graph", "release": _release,
+        "name": lambda self: "torch::autograd::CopySlices",
+    },
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import LAYERS, below, dispatch
+from flambeau._src.ops.call import LAYERS, below, call_bits, dispatch
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.vjp import flat_tensors, saved_sets
 
@@ -288,6 +288,8 @@ LAYERS[state.RECORD] = record_layer
 def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """A composite dissolves: its body's calls meet the layers below this one."""
     decl = op.decl
+    if state.get_inference() and call_bits(args, {}, 0) & state.DISPATCH:
+        return below(state.COMPOSITE, op, args)  # as in torch, where autograd is what dissolves it
     if op.variant == "functional":
         return decl.decompose(*args)  # type: ignore[misc]
     if op.variant == "inplace":

@@ -27,9 +27,12 @@ ALL = (1 << 13) - 1
 _NONE: dict[str, Any] = {}
 
 
-def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_packet(
+    packet: Packet, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fills: bool = False
+) -> Any:
     """A public function's slow path. `function` is what modes and subclasses are shown."""
-    if call_bits(args, kwargs, 0) & _PUBLIC:
+    bits = call_bits(args, kwargs, 0)
+    if bits & _PUBLIC:
         return slot("function_layer")(function, args, kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
     wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like") else False
@@ -48,10 +51,25 @@ def call_packet(packet: Packet, function: Any, args: tuple[Any, ...], kwargs: di
         if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
             raise TypeError(f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
         return named(op, dispatch(op.out_op, bound + outs))
+    if fills and bits:
+        bound = with_options(op, bound)
     result = named(op, dispatch(op, bound))
     if wants:
         result.requires_grad = True
     return result
+
+
+def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The options that a call from Python states even where the user did not, as modes see them."""
+    filled = list(args)
+    for i, a in enumerate(op.schema.args):
+        if filled[i] is None:
+            if a.name == "pin_memory":
+                filled[i] = False
+            elif a.name == "device" and not op.schema.tensor_positions:
+                devices = state.thread.devices
+                filled[i] = devices[-1] if devices else state.process.default_device
+    return tuple(filled)
 
 
 def named(op: Op, result: Any) -> Any:
@@ -343,8 +361,9 @@ def fast_of(packet: Packet) -> Any:
     return None
 
 
-def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
-    """The public function or method of a packet, calling C first and Python when C declines.
+def make_callable(packet: Packet, kind: type, name: str | None = None, fills: bool = False) -> Any:
+    """The public function or method of a packet, calling C first and Python when C declines. With
+    `fills`, options are stated as a call from Python states them.
 
     Schemas are read, and C learns the fast path, on the first call only: importing stays cheap."""
     fresh = True
@@ -356,10 +375,15 @@ def make_callable(packet: Packet, kind: type, name: str | None = None) -> Any:
         if fresh:
             fresh = False
             made._set_fast(fast_of(packet))
-        return call_packet(packet, made, args, kwargs)
+        return call_packet(packet, made, args, kwargs, fills)
 
     made = kind(name or packet.name, slow)
     return made
+
+
+def makes_tensors(packet: Packet) -> bool:
+    """Whether the packet's operators make tensors from options (dtype, device, …)."""
+    return packet.ops[0].decl.kind in ("factory", "like")
 
 
 def check_receiver(method: Any, args: tuple[Any, ...]) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
+from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.pointwise import binary_samples, unary_samples
 
 
@@ -185,7 +187,12 @@ def wrapped(v: Any) -> Tensor:
 
 def _where_number(overload: str, args: str) -> None:
     def decompose(c: Any, a: Any, b: Any) -> Any:
-        return aten.where(c, *[v if isinstance(v, Tensor) else wrapped(v) for v in (a, b)])
+        dtype = result_type((a, b))
+        numbers = [
+            v if isinstance(v, Tensor) else aten.scalar_tensor(v, dtype=dtype, layout=layout.strided, device=c.device)
+            for v in (a, b)
+        ]
+        return aten.where(c, *numbers)
 
     type(f"Where{overload}", (Composite,), {
         "schema": f"where.{overload}(Tensor condition, {args}) -> Tensor", "decompose": decompose,

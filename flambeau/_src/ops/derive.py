@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.ops.call import aten, make_callable
+from flambeau._src.ops.call import aten, make_callable, makes_tensors
 from flambeau._src.ops.op import PACKETS, Declaration, Packet
 
 # Python's operators: the slot's name -> the method that it calls.
@@ -35,7 +35,8 @@ def public_functions() -> dict[str, Any]:
     for (ns, name), p in PACKETS.items():
         public, aliases = _places(p)
         if ns == "aten" and "function" in public:
-            f = table[name] = getattr(aten, name)
+            f = make_callable(p, _native.Function, fills=True) if makes_tensors(p) else getattr(aten, name)
+            table[name] = f
             for alias in aliases:
                 table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = f
     return table
@@ -56,7 +57,7 @@ def tensor_methods() -> dict[str, Any]:
     for (ns, name), p in PACKETS.items():
         public, aliases = _places(p)
         if ns == "aten" and "method" in public:
-            m = table[name] = make_callable(p, _native.Method)
+            m = table[name] = make_callable(p, _native.Method, fills=makes_tensors(p))
             for alias in aliases:
                 table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = m
     return table

@@ -79,10 +79,8 @@ class Mm(Opaque):
         return f
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return (
-            left_gradient(g, x, y) if b.needs[0] else None,
-            right_gradient(g, x, y) if b.needs[1] else None,
-        )
+        right = right_gradient(g, x, y) if b.needs[1] else None  # torch's order
+        return left_gradient(g, x, y) if b.needs[0] else None, right
 
     def samples(s: Any) -> Iterator[Any]:
         for n, m, p in ((3, 4, 5), (1, 1, 1), (0, 3, 2), (3, 0, 2), (7, 2, 3)):

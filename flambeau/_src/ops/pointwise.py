@@ -136,7 +136,8 @@ class Mul(Binary):
         return a & b if a.dtype == "bool" else a * b
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[-1] and isinstance(y, Tensor) else None
+        other = g * conj(x) if b.needs[-1] and isinstance(y, Tensor) else None  # torch's order
+        return g * conj(y) if b.needs[0] else None, other
 
 
 def no_complex_half(name: str, common: dt.dtype) -> dt.dtype:

@@ -7,12 +7,13 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.copying import copy_into
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
-from flambeau._src.ops.op import Declaration
+from flambeau._src.ops.op import Declaration, packet
 
 
 def pick(generator: Any) -> Any:
@@ -445,8 +446,7 @@ class Dropout(Composite):
             return x
         if p == 1:
             return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
-        noise = aten.empty_like(x).bernoulli_(1 - p).div_(1 - p)
-        return x * noise
+        return x * scaled(aten.empty_like(x).bernoulli_(1 - p), 1 - p)
 
     def decompose_inplace(x: Tensor, p: float, train: bool) -> Tensor:
         check_p(p)
@@ -454,7 +454,14 @@ class Dropout(Composite):
             return x
         if p == 1:
             return x.mul_(aten.zeros((), dtype=x.dtype, device=x.device))
-        return x.mul_(aten.empty_like(x).bernoulli_(1 - p).div_(1 - p))
+        return x.mul_(scaled(aten.empty_like(x).bernoulli_(1 - p), 1 - p))
+
+
+def scaled(noise: Tensor, keep: float) -> Tensor:
+    """noise / keep in place, by the overload for numbers, which modes see in torch."""
+    if state.get_active() & ~state.get_suspended():
+        return dispatch(packet("div_").overload("Scalar"), (noise, keep))
+    return noise.div_(keep)
 
 
 def feature_noise(x: Tensor) -> Tensor:
@@ -476,7 +483,7 @@ class FeatureDropout(Composite):
             return x
         if p == 1:
             return x.mul(aten.zeros((), dtype=x.dtype, device=x.device))
-        return x * feature_noise(x).bernoulli_(1 - p).div_(1 - p)
+        return x * scaled(feature_noise(x).bernoulli_(1 - p), 1 - p)
 
 
 def _alpha(x: Tensor, p: float, noise: Tensor) -> Tensor:
