@@ -3,6 +3,7 @@ about machinery that flambeau has otherwise. A name that is not here is an Attri
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import flambeau as torch
@@ -22,6 +23,8 @@ from flambeau._src.interp.function import (  # noqa: F401
 )
 
 _ExcludeDispatchKeyGuard = ExcludeDispatchKeyGuard
+# Pickles name functions of this place; it has no file.
+sys.modules["flambeau._C._nn"] = sys.modules[f"{torch.__name__}._C._nn"] = _nn
 TensorBase, dtype, device, Size = torch.Tensor, torch.dtype, torch.device, torch.Size
 StorageBase = _native.UntypedStorage
 _TensorMeta = type(torch.Tensor)

@@ -5,10 +5,12 @@ Importing this attaches it. What the methods do is loaded when they are called.
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau._src import _native
 from flambeau._src.core.tensor import attach
 
 __all__ = ["Tensor"]
@@ -76,3 +78,5 @@ METHODS: dict[str, Any] = {
     "__setstate__": __setstate__,
 }
 attach(METHODS)
+# A method is pickled as an attribute of Tensor, as torch's are.
+copyreg.pickle(_native.Method, lambda method: (getattr, (Tensor, method.__name__)))

@@ -69,6 +69,7 @@ def adopt(root: str, namespace: dict[str, Any]) -> None:
     for value in (_native.Tensor, *legacy.CPU_TYPES.values()):
         value.__module__ = root
     _native.UntypedStorage.__module__ = f"{root}.storage"
+    return_types.set_home(f"{root}.return_types")
 
 
 def operator_methods() -> dict[str, Any]:

@@ -1,53 +1,65 @@
-"""Named tuples of several results: torch.return_types.max and its like."""
+"""The types of several named results: torch.return_types.max and its like, real struct sequences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from operator import itemgetter
 from typing import Any
 
+from flambeau._src import _native
+from flambeau._src.core.size import Size
 from flambeau._src.core.slots import fill
+from flambeau._src.util.late import when_loaded
 
 TYPES: dict[str, type] = {}
+_watchers: list[Any] = []  # called with each new type; filled when pytrees are loaded
 
 
-class Results(tuple):
-    """A tuple whose parts have names; made from one sequence, as torch's are."""
+def _repr(self: Any) -> str:
+    names = type(self).__match_args__
+    parts = ",\n".join(f"{n}={v!r}" for n, v in zip(names, self, strict=True))
+    return f"torch.return_types.{type(self).__name__}(\n{parts})"
 
-    __slots__ = ()
-    _fields: tuple[str, ...] = ()
 
-    def __new__(cls, values: Iterable[Any]) -> Results:
-        values = tuple(values)
-        if len(values) != len(cls._fields):
-            raise TypeError(
-                f"torch.return_types.{cls.__name__}() takes a {len(cls._fields)}-sequence ({len(values)}-sequence given)"
-            )
-        return tuple.__new__(cls, values)
+class _Home:
+    """The module that the types say they are of; the composition root sets it."""
 
-    def __repr__(self) -> str:
-        parts = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))
-        return f"torch.return_types.{type(self).__name__}(\n{parts})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (tuple(self),))
+    name = "flambeau.return_types"
 
 
 def type_for(name: str, fields: tuple[str, ...]) -> type:
     """The class of that name, made when new."""
     found = TYPES.get(name)
     if found is None:
-        namespace: dict[str, Any] = {f: property(itemgetter(i)) for i, f in enumerate(fields)}
-        namespace.update(
-            __slots__=(), _fields=fields, __module__="torch.return_types", n_fields=len(fields),
-            n_sequence_fields=len(fields), n_unnamed_fields=0, __match_args__=fields,
-        )  # fmt: skip
-        found = TYPES[name] = type(name, (Results,), namespace)
+        found = _native.structseq(f"torch.return_types.{name}", fields)
+        found.__repr__ = found.__str__ = _repr  # type: ignore[method-assign,assignment]
+        found.__module__ = _Home.name
+        TYPES[name] = found
+        for watcher in _watchers:
+            watcher(found)
     return found
 
 
 def make(name: str, fields: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    return tuple.__new__(type_for(name, fields), values)
+    """The values as an instance of torch.return_types.<name> (slot 'return_type')."""
+    return _native.structseq_of(TYPES.get(name) or type_for(name, fields), values)
+
+
+def set_home(module: str) -> None:
+    """Name the module that the types are found in (pickles look there)."""
+    _Home.name = module
+
+
+def _register() -> None:
+    """Make Size and the types nodes of pytrees, as torch does."""
+    from flambeau._src.util import pytree  # lazy: it loads slowly, and is there when this runs
+
+    def enter(cls: type) -> None:
+        pytree.add_node(pytree.NodeDef(cls, lambda t: (list(t), None), lambda c, _: cls(tuple(c)), None))
+
+    pytree.add_node(pytree.NodeDef(Size, lambda t: (list(t), None), lambda c, _: tuple(c), None))
+    for cls in TYPES.values():
+        enter(cls)
+    _watchers.append(enter)
 
 
 fill("return_type", make)
+when_loaded("pytree", _register)

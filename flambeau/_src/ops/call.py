@@ -50,7 +50,7 @@ def call_packet(
             raise TypeError(f"{packet.name}() got an unexpected keyword argument 'out'")
         if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
             raise TypeError(f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
-        return named(op, dispatch(op.out_op, bound + outs))
+        return named(op, dispatch(op.out_op, bound + outs), "_out")
     if fills and bits:
         bound = with_options(op, bound)
     result = named(op, dispatch(op, bound))
@@ -72,12 +72,12 @@ def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(filled)
 
 
-def named(op: Op, result: Any) -> Any:
+def named(op: Op, result: Any, suffix: str = "") -> Any:
     """Several results come as a named tuple where torch gives one (torch.return_types.max)."""
     if type(result) is tuple and len(result) > 1 and op.namespace == "aten":
         fields = [r.name for r in op.base.schema.returns]
         if all(fields):
-            return slot("return_type")(op.base.name, tuple(fields), result)
+            return slot("return_type")(op.base.name + suffix, tuple(fields), result)
     return result
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from threading import RLock
 from typing import Any, NamedTuple
 
+from flambeau._src.util import late
+
 __all__ = [
     "BUILTIN_TYPES",
     "STANDARD_DICT_TYPES",
@@ -664,3 +666,6 @@ def broadcast_to_and_flatten(
             return None
         out.extend(flat)
     return out
+
+
+late.loaded("pytree")
