@@ -273,7 +273,7 @@ static PyObject *getitem_recorded(Function *fn, PyObject *self, PyObject *key, P
             f = sel; nd--; rest = Py_BuildValue("(iL)", dim, (long long)i);
         } else if (PySlice_Check(k[j])) {
             if (!slice_of(k[j], sz[dim], &b, &e, &s, &b0, &e0)) break;
-            if (n > 1 && !b && e >= sz[dim] && s == 1) { dim++; goto next; }
+            if (PyTuple_CheckExact(key) && !b && e >= sz[dim] && s == 1) { dim++; goto next; }
             off += b0 * st[dim]; sz[dim] = (e0 - b0 + s - 1) / s; st[dim] *= s;
             f = sli; rest = Py_BuildValue("(iLLL)", dim++, (long long)b, (long long)e, (long long)s);
         } else break;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -111,6 +112,60 @@ def test_c_and_python_agree() -> None:
             if x.requires_grad:
                 (ga,), (gb,) = torch.autograd.grad(a.sum(), x), torch.autograd.grad(b.sum(), x)
                 assert ga.tolist() == gb.tolist()
+
+
+def random_key(rng: random.Random, nd: int) -> tuple[Any, ...]:
+    """A key of integers, slices, None and at most one Ellipsis, not always a valid one."""
+    parts: list[Any] = []
+    for _ in range(rng.randint(0, nd + 1)):
+        kind = rng.random()
+        if kind < 0.4:
+            parts.append(rng.randint(-3, 3))
+        elif kind < 0.8:
+            ends = (None, -4, -1, 0, 1, 2, 9)
+            parts.append(slice(rng.choice(ends), rng.choice(ends), rng.choice((None, 1, 2))))
+        elif kind < 0.9 or Ellipsis in parts:
+            parts.append(None)
+        else:
+            parts.append(Ellipsis)
+    return tuple(parts)
+
+
+def outcome(run: Any) -> Any:
+    """Geometry and values of what run returns, or its error."""
+    try:
+        t = run()
+    except (IndexError, RuntimeError) as error:
+        return type(error), str(error)
+    return t.shape, t.stride(), t.storage_offset(), t.tolist(), type(t.grad_fn).__name__
+
+
+def test_c_and_python_agree_at_random() -> None:
+    """Reading, writing and rows by a tensor: the C paths against the Python ones."""
+    rng = random.Random(11)
+    for round_ in range(600):
+        shape = [rng.choice((0, 1, 2, 3, 4)) for _ in range(rng.randint(0, 4))]
+        x = torch.randn(shape)
+        order = list(range(len(shape)))
+        rng.shuffle(order)
+        x = x.permute(order).requires_grad_(round_ % 3 == 0)
+        key = random_key(rng, len(shape))
+        read = outcome(lambda x=x, key=key: x[key])
+        assert read == outcome(lambda x=x, key=key: indexing.getitem(x, key)), (shape, key)
+        a, b = x.detach().clone(), x.detach().clone()
+        value = rng.choice((1.5, 2, torch.randn(read[0]) if len(read) > 2 else 0.0))
+
+        def assign(t: Any, put: Any, key: Any = key, value: Any = value) -> Any:
+            put(t, key, value)
+            return t
+
+        wrote = outcome(lambda a=a: assign(a, torch.Tensor.__setitem__))
+        assert wrote == outcome(lambda b=b: assign(b, indexing.setitem)), (shape, key, value)
+        assert len(wrote) == 2 or a._version == b._version
+        if shape:
+            rows = torch.tensor([rng.randint(-2, 2) for _ in range(rng.randint(0, 3))]).long()
+            got = outcome(lambda x=x, rows=rows: x[rows])
+            assert got == outcome(lambda x=x, rows=rows: indexing.getitem(x, rows)), shape
 
 
 def test_three_live_aliases() -> None:

@@ -232,12 +232,10 @@ def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
     shape = (*size[:d], *index.shape, *size[d + 1 :])
     flat = (*size[:d], k, *size[d + 1 :])
     out = _native.empty(shape, t.dtype, t.device)
-    inner = stride[d] if n else 1
-    to = [s * k for s in (x // max(n, 1) for x in stride[:d])]
     walk = [0] * len(flat)
     walk[d] = 1
     _native.indexed(
-        "get", _native.alias(Tensor, out, flat, (*to, inner, *stride[d + 1 :]), 0),
+        "get", _native.alias(Tensor, out, flat, layout.contiguous_strides(flat), 0),
         _native.alias(Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), t.storage_offset()),
         _native.alias(Tensor, index, flat, walk, index.storage_offset()), stride[d], n,
     )  # fmt: skip
