@@ -111,7 +111,6 @@ static PyObject *call_hook(const char *name, PyObject *args) {   /* steals args 
 }
 static PyObject *device_enter(PyObject *d, PyObject *u) { return call_hook("device_enter", Py_BuildValue("(O)", d)); }
 static PyObject *device_exit(PyObject *d, PyObject *a) { return call_hook("device_exit", Py_BuildValue("(O)", d)); }
-static PyObject *device_call(PyObject *d, PyObject *a, PyObject *kw) { return call_hook("device_call", Py_BuildValue("(OO)", d, PyTuple_GET_SIZE(a) ? PyTuple_GET_ITEM(a, 0) : Py_None)); }
 static PyGetSetDef device_getset[] = {{"type", (getter)device_type}, {"index", (getter)device_index}, {0}};
 static PyMethodDef device_methods[] = {{"__reduce__", (PyCFunction)device_reduce, METH_NOARGS},
     {"__enter__", device_enter, METH_NOARGS}, {"__exit__", device_exit, METH_VARARGS}, {0}};
@@ -119,7 +118,7 @@ PyTypeObject DeviceType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.device", .tp_basicsize = sizeof(Device), .tp_new = device_new,
     .tp_repr = (reprfunc)device_repr, .tp_str = (reprfunc)device_str, .tp_hash = (hashfunc)device_hash,
     .tp_richcompare = (richcmpfunc)device_compare, .tp_flags = Py_TPFLAGS_DEFAULT, .tp_getset = device_getset,
-    .tp_methods = device_methods, .tp_call = device_call};
+    .tp_methods = device_methods};
 
 /* ---- version cells ---- */
 PyTypeObject VersionCellType = {

@@ -56,7 +56,7 @@ def as_subclass(self: Tensor, cls: type) -> Any:
         TypeError: cls is no subclass of Tensor.
     """
     _check_class(cls)
-    with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
+    with state.Suspended(state.FUNCTION | state.FUNCTION_MODE | state.DISPATCH):
         return with_history(cls, aten.alias(self))
 
 

@@ -310,7 +310,7 @@ def _refused(func: OpOverload, modes: list[Any], types: list[type]) -> str:
     lines += [f"  - tensor subclass {cls!r}" for cls in types]
     asked = "\n".join(lines)
     return (
-        f"Multiple dispatch failed for '{func.__module__}.{func.__name__}'; all __torch_dispatch__ "
+        f"Multiple dispatch failed for 'torch._ops.{func.namespace}.{func.__name__}'; all __torch_dispatch__ "
         f"handlers returned NotImplemented:\n\n{asked}\n\n"
         "For more information, try re-running with TORCH_LOGS=not_implemented"
     )

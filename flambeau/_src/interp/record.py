@@ -86,6 +86,7 @@ def make_node(
         ins, results = frozenset(), frozenset()
     else:
         ins, results = saved_sets(op, needs, args, outs)
+    carries = differentiable_outputs(op, outs)
     number = 0
     kept: list[Any] = []
     for v in args:
@@ -104,7 +105,7 @@ def make_node(
             kept.append(v)
     node.args = tuple(kept)
     node.outs = tuple(
-        o if not isinstance(o, Tensor) else _keep_output(o, i, node) if i in results else _native.geometry(o)
+        o if not isinstance(o, Tensor) else _keep_output(o, i, node, carries[i]) if i in results else _native.geometry(o)
         for i, o in enumerate(outs)
     )
     _offer_fast(op, args, needs, ins, results)
@@ -127,7 +128,9 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
     return saved
 
 
-def _keep_output(t: Any, i: int, node: Any) -> Any:
+def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
+    if not carries and seen_below(t):
+        return _keep(t, True, False, node)  # no history of its own: it is kept as it is
     saved = _native.saved(t, True)
     saved.output_nr = i
     if seen_below(t):

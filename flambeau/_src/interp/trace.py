@@ -20,6 +20,7 @@ from flambeau._src.interp.dispatch_mode import (
     PROXY_KEY,
     TorchDispatchMode,
     infra_mode,
+    infra_suspended,
     modes_suspended,
     pop_mode,
     push_mode,
@@ -345,7 +346,7 @@ def _announce(t: Tensor) -> None:
     """Modes outside a trace see how the geometry of a real input is noted."""
     if isinstance(t, FakeTensor) or not any(m._mode_key is None for m in state.thread.dispatch_modes):
         return
-    with FakeTensorMode():
+    with infra_suspended(PROXY_KEY), FakeTensorMode():
         op = packet("empty_strided").ops[0]
         dispatch(op, (tuple(t.shape), tuple(t.stride()), t.dtype, None, t.device, False))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, by_number
 from flambeau._src.ops.kinds import Composite, Pointwise
 from flambeau._src.ops.pointwise import unary_samples
 
@@ -71,7 +71,7 @@ class TanhBackward(Pointwise):
         return g * (1 - o * o)
 
     def vjp(b: Any, gg: Any, g: Any, o: Any) -> Any:
-        return aten.tanh_backward(gg, o), gg * (-2 * o * g) if b.needs[1] else None
+        return aten.tanh_backward(gg, o), gg * (by_number("mul", o, -2) * g) if b.needs[1] else None
 
 
 class SigmoidBackward(Pointwise):

@@ -331,7 +331,9 @@ class ToCopy(Declaration):
     def vjp(b: Any, g: Any, self: Tensor, *rest: Any) -> Any:
         if g.dtype.is_complex and not self.dtype.is_complex:
             g = aten.real(g)
-        return g.to(device=self.device, dtype=self.dtype) if (g.dtype, g.device) != (self.dtype, self.device) else g
+        if (g.dtype, g.device) == (self.dtype, self.device):
+            return g
+        return aten._to_copy(g, dtype=self.dtype, layout=layout.strided, device=self.device)
 
 
 def _converted(self: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:

@@ -47,7 +47,7 @@ class OpOverload:
         self.__qualname__ = self._name = (
             f"{op.namespace}::{op.name}" + (f".{op.overload}" if op.overload else "")
         )
-        self.__module__ = f"torch._ops.{op.namespace}"
+        self.__module__ = f"flambeau._ops.{op.namespace}"
         self._cached: dict[str, Any] = {}
 
     def __repr__(self) -> str:
@@ -207,7 +207,7 @@ class OpOverloadPacket:
         self._qualified_op_name = f"{packet.namespace}::{packet.name}"
         self.__name__ = packet.name
         self.__qualname__ = packet.name
-        self.__module__ = f"torch._ops.{packet.namespace}"
+        self.__module__ = f"flambeau._ops.{packet.namespace}"
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='{self._packet.namespace}.{self._packet.name}')>"

@@ -7,13 +7,12 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
-from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, dispatch
+from flambeau._src.ops.call import aten, by_number
 from flambeau._src.ops.copying import copy_into
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
-from flambeau._src.ops.op import Declaration, packet
+from flambeau._src.ops.op import Declaration
 
 
 def pick(generator: Any) -> Any:
@@ -458,10 +457,8 @@ class Dropout(Composite):
 
 
 def scaled(noise: Tensor, keep: float) -> Tensor:
-    """noise / keep in place, by the overload for numbers, which modes see in torch."""
-    if state.get_active() & ~state.get_suspended():
-        return dispatch(packet("div_").overload("Scalar"), (noise, keep))
-    return noise.div_(keep)
+    """noise / keep in place."""
+    return by_number("div_", noise, keep)
 
 
 def feature_noise(x: Tensor) -> Tensor:

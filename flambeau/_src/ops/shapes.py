@@ -702,8 +702,15 @@ def _property(name: str, body: Any, setter: Any = None) -> property:
             return slot("function_layer")(made.__get__, (self,), {})
         return body(self)
 
-    made = property(get, setter, doc=body.__doc__)
+    made = _Property(get, setter, doc=body.__doc__)
+    made.__name__ = name
     return made
+
+
+class _Property(property):
+    """A property that knows its name, as those of types written in C do."""
+
+    __name__ = ""
 
 
 def _set_part(part: str) -> Any:
