@@ -63,7 +63,7 @@ def map_file(path: Any, shared: bool, size: int) -> Mapping:
         path: of the file.
         shared: whether writing changes it. Then it is made, or made longer, where it is shorter
             than `size`.
-        size: how many bytes; 0 for all.
+        size: how many bytes.
 
     Raises:
         RuntimeError: where it cannot be opened or is too short.
@@ -82,10 +82,10 @@ def map_file(path: Any, shared: bool, size: int) -> Mapping:
         if size > there:
             if not shared:
                 raise RuntimeError(
-                    f"file <{name}> size <{there}> is smaller than the required {size}"
+                    f"file <{name}> size <{there}> is smaller than the required mapping size <{size}>"
                 )
             os.ftruncate(descriptor, size)
-        return Mapping(descriptor, size or there, shared)
+        return Mapping(descriptor, size, shared)
     finally:
         os.close(descriptor)
 

@@ -307,7 +307,7 @@ def _from_file(cls: Any, filename: Any, shared: bool = False, nbytes: int = 0) -
     Args:
         filename: path.
         shared: whether writing changes the file; it is made, or made longer, if need be.
-        nbytes: how many of its bytes; 0 for all.
+        nbytes: how many of its bytes.
     """
     mapping = map_file(filename, shared, nbytes)
     storage = UntypedStorage.from_pointer(mapping.address, mapping.size, mapping)

@@ -87,6 +87,26 @@ def frombuffer(
     return made
 
 
+def from_file(
+    filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
+    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """A 1-D tensor over the mapped bytes of a file.
+
+    Args:
+        filename: path.
+        shared: whether writing changes the file (which is made, or made longer, if need be).
+        size: how many elements.
+        dtype: of the elements.
+    """
+    if not isinstance(filename, str):
+        raise TypeError(f"from_file(): argument 'filename' (position 1) must be str, not {type(filename).__name__}")
+    kind = dtype or state.process.default_dtype
+    storage = _native.UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
+    made = _native.wrap(Tensor, storage, kind, (size,), (1,), 0)
+    return made.requires_grad_(True) if requires_grad else made
+
+
 def asarray(
     obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
 ) -> Tensor:
@@ -159,4 +179,4 @@ def _placed(found: Tensor, dtype: Any, device: Any, copy: bool | None) -> Tensor
     return moved.clone() if copy and moved is found else moved
 
 
-FUNCTIONS: dict[str, Any] = {"asarray": asarray, "frombuffer": frombuffer}
+FUNCTIONS: dict[str, Any] = {"asarray": asarray, "frombuffer": frombuffer, "from_file": from_file}
