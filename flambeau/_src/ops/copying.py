@@ -336,11 +336,18 @@ class ToCopy(Declaration):
         return aten._to_copy(g, dtype=self.dtype, layout=layout.strided, device=self.device)
 
 
+def suggested_format(t: Tensor) -> Any:
+    """The memory format of t's strides: channels last (2d, 3d), else contiguous."""
+    if not layout.looks_channels_last(t):
+        return layout.contiguous_format
+    return layout.channels_last if t.dim() == 4 else layout.channels_last_3d
+
+
 def _converted(self: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
     same = (
         (dtype is None or dtype is self.dtype)
         and (device is None or device == self.device or (device.type == self.device.type and device.index is None))
-        and (memory_format is None or memory_format is layout.preserve_format or layout.is_contiguous(self, memory_format))
+        and (memory_format is None or memory_format is layout.preserve_format or memory_format is suggested_format(self))
     )
     if same and not copy:
         return self

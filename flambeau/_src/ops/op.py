@@ -141,8 +141,8 @@ class Op:
         self.variant = variant
         self.base = base or self
         self.kernels: dict[str, Callable[..., Any]] = {}
-        if decl.__dict__.get("kernel") is not None:
-            self.kernels["cpu"] = decl.kernel  # type: ignore[assignment]
+        if decl.kernel is not None:
+            self.kernels["cpu"] = decl.kernel
         self.bits = state.COMPOSITE if decl.level == "composite" else 0
         self.saves: dict[Any, tuple[frozenset[int], frozenset[int]]] = {}
         self.batch_rules: dict[str, Any] = {}

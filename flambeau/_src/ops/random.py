@@ -10,6 +10,7 @@ from flambeau._src.core import generator as streams
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, by_number
 from flambeau._src.ops.copying import copy_into
+from flambeau._src.ops.call import check_no_self_overlap, resize_output
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
 from flambeau._src.ops.op import Declaration
@@ -24,6 +25,11 @@ def pick(generator: Any) -> Any:
     return generator
 
 
+def memory_order(t: Tensor) -> list[int]:
+    """t's dimensions, the one with the largest stride first."""
+    return sorted(range(t.dim()), key=lambda i: -t.stride()[i])
+
+
 def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
     """Fill t in memory order; strided tensors are drawn apart and copied."""
     if t.untyped_storage().is_fake or not t.numel():
@@ -32,11 +38,29 @@ def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
     if t._contiguous():
         source(t.data_ptr(), t.numel(), t.dtype.code, *args)
         return
-    order = sorted(range(t.dim()), key=lambda i: -t.stride()[i])
+    order = memory_order(t)
     fresh = _native.empty([t.shape[i] for i in order], t.dtype, t.device)
     source(fresh.data_ptr(), fresh.numel(), t.dtype.code, *args, *((1,) if draw == "normal" else ()))
     view = _native.alias(Tensor, t, fresh.shape, [t.stride()[i] for i in order], t.storage_offset())
     copy_into(view, fresh)
+
+
+@classmethod
+def draw_into(cls: Any, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+    """out= of a random operator: drawn where it stands, in its own dtype and strides (which decide
+    the stream), so that nothing is drawn apart and copied."""
+    (out,) = outs
+    full = list(args)
+    for i, a in enumerate(op.base.schema.args):
+        if a.type == "ScalarType":
+            if full[i] is not None and full[i] is not out.dtype:
+                raise RuntimeError(
+                    f"dtype {dt.scalar_name(full[i])} does not match dtype of out parameter ({dt.scalar_name(out.dtype)})"
+                )
+            full[i] = out.dtype
+    resize_output(out, cls.meta(*full).shape)
+    cls.kernel(out, *full)
+    return True
 
 
 class Draw(Declaration):
@@ -133,16 +157,26 @@ class BernoulliTensor(Draw):
     schema = "bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)"
 
     def run(t: Tensor, p: Tensor, generator: Any) -> Tensor:
+        if p.dtype.is_complex or not p.dtype.is_floating_point:
+            raise NotImplementedError(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{dt.scalar_name(p.dtype)}'")
+        if t.dtype.is_complex:
+            raise NotImplementedError(f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dt.scalar_name(t.dtype)}'")
+        check_no_self_overlap(t)
         wide = _native.empty(t.shape, p.dtype if p.dtype in (dt.float32, dt.float64) else dt.float32, t.device)
         copy_into(wide, p)
         if not wide.numel():
             return t
         if bool(((wide < 0) | (wide > 1)).any()):
             raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)")
-        fresh = t if t._contiguous() else _native.empty(t.shape, t.dtype, t.device)
+        target, fresh = t, t
+        if not t._contiguous():  # drawn in the order of t's memory
+            order = memory_order(t)
+            wide = aten.permute(wide, order).contiguous()
+            target = _native.alias(Tensor, t, wide.shape, [t.stride()[i] for i in order], t.storage_offset())
+            fresh = _native.empty(wide.shape, t.dtype, t.device)
         pick(generator).bernoulli_each(fresh.data_ptr(), fresh.numel(), t.dtype.code, wide.data_ptr(), wide.dtype.code)
         if fresh is not t:
-            copy_into(t, fresh)
+            copy_into(target, fresh)
         return t
 
 
@@ -158,6 +192,8 @@ class Bernoulli(Opaque):
 
     def kernel(out: Tensor, p: Tensor, generator: Any) -> None:
         BernoulliTensor.run(out, p, generator)
+
+    compute_out = draw_into
 
     def vjp(b: Any, g: Any, p: Tensor, generator: Any) -> Any:
         return aten.zeros_like(g)
@@ -233,7 +269,7 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
     for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
         o = "_".join(x for x in (overload, suffix) if x)
         type(f"{head.capitalize()}{o}", (Factory,), {
-            "__doc__": f"{head}: random numbers.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel,
+            "__doc__": f"{head}: random numbers.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel, "compute_out": draw_into,
             "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
             "out": f"{o}_out" if o else "out",
         })  # fmt: skip
@@ -291,6 +327,7 @@ class NormalTensors(Opaque):
     public = "function"
     random = True
     out = "Tensor_Tensor_out"
+    compute_out = draw_into
 
     def meta(mean: Tensor, std: Tensor, generator: Any) -> TensorSpec:
         shape, stride = _native.geometry_of([mean, std])
@@ -310,7 +347,8 @@ def _scaled(out: Tensor, mean: Any, std: Any, generator: Any) -> None:
     elif std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
     Normal.run(out, 0.0, 1.0, generator)
-    copy_into(out, cast(out * std + mean, out.dtype))
+    copy_into(out, cast(out * std, out.dtype))
+    copy_into(out, cast(out + mean, out.dtype))
 
 
 class NormalTensorFloat(NormalTensors):
@@ -321,6 +359,20 @@ class NormalTensorFloat(NormalTensors):
 
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
         return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
+
+    def kernel(out: Tensor, mean: Tensor, std: float, generator: Any) -> None:
+        Normal.run(out, 0.0, std, generator)
+        copy_into(out, cast(mean + out, out.dtype))
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        """Drawn in the shape that out= has, then the mean is added, as torch does."""
+        mean, std, generator = args
+        Normal.run(outs[0], 0.0, std, generator)
+        result = mean + outs[0]
+        resize_output(outs[0], result.shape)
+        copy_into(outs[0], result)
+        return True
 
     def vjp(b: Any, g: Any, mean: Tensor, std: float, generator: Any) -> Any:
         return aten.zeros_like(mean)
@@ -345,6 +397,7 @@ class NormalSize(Factory):
     schema = f"normal.float_float(float mean, float std, int[] size, *, Generator? generator=None, {OPTIONS}) -> Tensor"
     random = True
     out = "float_float_out"
+    compute_out = draw_into
 
     def meta(mean: float, std: float, size: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any) -> TensorSpec:
         return spec(size, dtype, layout, device)
@@ -361,9 +414,17 @@ class Multinomial(Opaque):
     differentiable = False
     out = "out"
 
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        if outs[0].dtype is not dt.int64:
+            raise RuntimeError(f"multinomial expects Long tensor out, got: {dt.scalar_name(outs[0].dtype)}")
+        return False
+
     def meta(p: Tensor, n: int, replacement: bool, generator: Any) -> TensorSpec:
         if p.dim() not in (1, 2):
             raise RuntimeError("prob_dist must be 1 or 2 dim")
+        if p.shape[-1] > 1 << 24:
+            raise RuntimeError("number of categories cannot exceed 2^24")
         if not p.dtype.is_floating_point:
             raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dt.scalar_name(p.dtype)}")
         if n <= 0:

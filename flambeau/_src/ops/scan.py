@@ -6,10 +6,9 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core.interchange import array_of
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, resize_output
+from flambeau._src.ops.call import aten, check_out_dtype, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
 from flambeau._src.ops.reduce import value_gradient
 
@@ -34,6 +33,8 @@ def _scan(name: str, vjp: Any) -> None:
     def compute_out(cls: Any, op: Any, outs: Any, args: Any) -> bool:
         """The dtype of out= is the dtype of the scan."""
         x, dim, dtype = args
+        if dtype is not None:
+            check_out_dtype(op, dtype, outs[0].dtype)
         result = cls.op(x, dim, dtype=dtype or outs[0].dtype)
         resize_output(outs[0], result.shape, result.stride())
         slot("copy_into")(outs[0], result)
@@ -138,26 +139,19 @@ _extreme_scan("cummin")
 # ---- sorting ----
 
 
-def order(x: Tensor, dim: int, descending: bool) -> Any:
-    """Stable indices that sort x along dim; NaN counts as the largest."""
-    import numpy as np  # lazy: NumPy is heavy
-
-    a = array_of(cast(x, dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x)
-    if not descending:
-        return np.argsort(a, axis=dim, kind="stable")
-    back = np.flip(a, dim)
-    n = a.shape[dim]
-    return (n - 1) - np.flip(np.argsort(back, axis=dim, kind="stable"), dim)
+SORT, STABLE, TOP, KTH = range(4)  # what _native.order_rows does
+RADIX = 32768  # torch sorts longer vectors of integers by their digits, which keeps equal ones in order
 
 
-def raw(t: Tensor) -> Any:
-    return array_of(t)
-
-
-def take(out: Tensor, x: Tensor, index: Any, dim: int) -> None:
-    import numpy as np  # lazy: NumPy is heavy
-
-    array_of(out)[...] = np.take_along_axis(raw(x), index, dim)
+def order_rows(how: int, outs: Any, x: Tensor, dim: int, k: int = 0, descending: bool = False, sorted_: bool = True) -> None:
+    """Values and their places along dim; NaN counts as the largest."""
+    if not outs[0].numel():
+        return
+    if not x.dim():
+        slot("copy_into")(outs[0], x)
+        slot("fill_with")(outs[1], 0)
+        return
+    _native.order_rows(how, x, outs[0], outs[1], wrap_dim(dim, x.dim()), k, descending, sorted_)
 
 
 def pick_vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
@@ -178,21 +172,13 @@ class SortStable(Opaque):
     def meta(x: Tensor, stable: Any, dim: int, descending: bool) -> Any:
         wrap_dim(dim, x.dim())
         if x.dtype.is_complex:
-            raise RuntimeError("Sort does not support complex dtypes on CPU" if False else "sort(): complex dtypes are not supported")
+            raise RuntimeError("sort(): complex dtypes are not supported")
         st = _native.geometry_of([x])[1]
         return TensorSpec(x.shape, x.dtype, x.device, st), TensorSpec(x.shape, dt.int64, x.device, st)
 
     def kernel(outs: Any, x: Tensor, stable: Any, dim: int, descending: bool) -> None:
-        if not x.numel():
-            return
-        if not x.dim():
-            slot("copy_into")(outs[0], x)
-            slot("fill_with")(outs[1], 0)
-            return
-        d = wrap_dim(dim, x.dim())
-        index = order(x, d, descending)
-        array_of(outs[1])[...] = index
-        take(outs[0], x, index, d)
+        digits = x.dim() == 1 and x.numel() >= RADIX and not descending and dt.is_integral(x.dtype, with_bool=False)
+        order_rows(STABLE if stable or digits else SORT, outs, x, dim, 0, descending)
 
     def vjp(b: Any, g: Any, x: Any, stable: Any, dim: int, descending: bool) -> Any:
         return pick_vjp(b, g, x, dim)
@@ -263,18 +249,7 @@ class Topk(Opaque):
         return TensorSpec(shape, x.dtype, x.device), TensorSpec(shape, dt.int64, x.device)
 
     def kernel(outs: Any, x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> None:
-        import numpy as np  # lazy: NumPy is heavy
-
-        if not outs[0].numel():
-            return
-        if not x.dim():
-            slot("copy_into")(outs[0], x)
-            slot("fill_with")(outs[1], 0)
-            return
-        d = wrap_dim(dim, x.dim())
-        index = np.take(order(x, d, largest), np.arange(k), axis=d)
-        array_of(outs[1])[...] = index
-        take(outs[0], x, index, d)
+        order_rows(TOP, outs, x, dim, k, largest, sorted_)
 
     def vjp(b: Any, g: Any, x: Any, k: int, dim: int, largest: bool, sorted_: bool) -> Any:
         return pick_vjp(b, g, x, dim)
@@ -296,19 +271,9 @@ class Kthvalue(Opaque):
         return TensorSpec(shape, x.dtype, x.device), TensorSpec(shape, dt.int64, x.device)
 
     def kernel(outs: Any, x: Tensor, k: int, dim: int, keepdim: bool) -> None:
-        import numpy as np  # lazy: NumPy is heavy
-
-        if not outs[0].numel():
-            return
-        if not x.dim():
-            slot("copy_into")(outs[0], x)
-            slot("fill_with")(outs[1], 0)
-            return
-        d = wrap_dim(dim, x.dim())
-        index = np.take(order(x, d, False), [k - 1], axis=d)
-        values = np.take_along_axis(raw(x), index, d)
-        array_of(outs[0])[...] = values if keepdim else values.squeeze(d)
-        array_of(outs[1])[...] = index if keepdim else index.squeeze(d)
+        if x.dim() and not keepdim:
+            outs = tuple(aten.unsqueeze(o, wrap_dim(dim, x.dim())) for o in outs)
+        order_rows(KTH, outs, x, dim, k)
 
     def vjp(b: Any, g: Any, x: Any, k: int, dim: int, keepdim: bool) -> Any:
         return value_gradient(g[0], b.outs[1], x, dim, keepdim)

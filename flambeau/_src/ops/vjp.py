@@ -21,7 +21,8 @@ from flambeau._src.ops.op import Op, TensorSpec
 class Backward:
     """What a vjp is told besides its arguments: `needs` and the outputs.
 
-    needs   for each tensor argument (lists flattened), whether its gradient is wanted
+    needs   for each tensor argument (lists flattened), whether its gradient is wanted; a number that
+            stands for a tensor counts, as False
     out, outs   the saved outputs
     """
 
@@ -70,6 +71,12 @@ def flat_tensors(op: Op, args: tuple[Any, ...]) -> list[Any]:
     return found
 
 
+def with_numbers(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> tuple[bool, ...]:
+    """needs, with False where a number stands in a tensor's place."""
+    it = iter(needs)
+    return tuple(isinstance(args[i], Tensor) and next(it) for i in op.schema.tensor_positions)
+
+
 def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Gradients for flat_tensors(args)."""
     decl = op.decl
@@ -78,7 +85,7 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
     if decl.vjp is None:
         raise RuntimeError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
-    r = decl.vjp(Backward(op, needs, outs), g, *args)
+    r = decl.vjp(Backward(op, with_numbers(op, needs, args) if decl.numbers else needs, outs), g, *args)
     return finish_vjp(op, needs, r if isinstance(r, tuple) else (r,), args)
 
 
@@ -115,7 +122,7 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     decl = base.decl
     vjp = decl.vjp
     if vjp is None and decl.decompose is None:
-        raise NotImplementedError(f"the derivative for '{base.name}' is not implemented.")
+        raise RuntimeError(f"derivative for {base.namespace}::{base.name} is not implemented")
     needs = node.needs_input
     if len(grads) == 1:
         g = grads[0]
@@ -123,7 +130,8 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
             return (None,) * len(needs)
         args = node.unpack()
         if vjp is not None:  # the common case: one output, tensors only where the schema has tensors
-            r = vjp(LazyBackward(base, needs, node), g, *args)
+            wanted = with_numbers(base, needs, args) if decl.numbers and len(needs) == 1 else needs
+            r = vjp(LazyBackward(base, wanted, node), g, *args)
             if type(r) is not tuple:
                 r = (r,)
             if len(r) == len(needs) and list not in map(type, r):
