@@ -123,6 +123,7 @@ def imports(pythons: dict[str, str], rounds: int) -> list[dict[str, Any]]:
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(HERE.parent), environment.get("PYTHONPATH", "")])
     )
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # warm means that bytecode is kept
     for number in range(rounds + 1):
         for name, python in pythons.items():
             started = time.perf_counter()

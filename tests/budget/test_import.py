@@ -31,11 +31,13 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def run(code: str) -> str:
-    """What a fresh interpreter prints for `code`."""
+    """What a fresh interpreter prints for `code`; it may keep bytecode, as an installer does."""
     paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        env=environment,
         check=True,
         stdout=subprocess.PIPE,
         text=True,
