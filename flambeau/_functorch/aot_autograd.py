@@ -39,7 +39,7 @@ def aot_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
     """The same for a module: parameters and buffers become inputs of the graphs."""
     from flambeau._functorch.modules import AotModule  # lazy: nn is heavy
 
-    return AotModule(mod, *args, **kwargs)
+    return AotModule(mod, aot_function, *args, **kwargs)
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[..., Any]:

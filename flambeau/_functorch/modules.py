@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from flambeau._functorch.aot_autograd import aot_function
 from flambeau.func import functional_call
 from flambeau.nn import Module
 
@@ -14,14 +14,14 @@ __all__ = ["AotModule"]
 class AotModule(Module):
     """A module whose forward runs compiled; parameters and buffers are the original's."""
 
-    def __init__(self, mod: Module, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, mod: Module, compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.orig_module = mod
 
         def functional(state: dict[str, Any], a: tuple[Any, ...], k: dict[str, Any]) -> Any:
             return functional_call(mod, state, a, k)
 
-        self.compiled_f = aot_function(functional, *args, **kwargs)
+        self.compiled_f = compiled(functional, *args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The compiled forward."""

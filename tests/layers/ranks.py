@@ -43,7 +43,11 @@ FACADES: frozenset[str] = frozenset(
 
 #: The highest engine rank that a public library may import (default `PUBLIC_CEILING`).
 PUBLIC_CEILING = 6
-ENGINE_CEILING: dict[str, int] = {"flambeau.distributed": 7}
+ENGINE_CEILING: dict[str, int] = {
+    "flambeau.distributed": 7,
+    "flambeau._higher_order_ops": 7,  # cond: its rules stand with capture
+    "flambeau._functorch": 8,  # aot_function for users' back ends
+}
 
 #: The composition root, in its parts, and the command line: they may import everything.
 ROOTS: frozenset[str] = frozenset(
