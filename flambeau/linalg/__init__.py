@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
+from flambeau._src.ops.call import aten
 
-__all__ = ["norm", "vecdot", "vector_norm", "matrix_norm"]
+__all__ = ["matmul", "norm", "vecdot", "vector_norm", "matrix_norm"]
 
 Tensor = torch.Tensor
+matmul = aten.linalg_matmul
 
 
 def vector_norm(

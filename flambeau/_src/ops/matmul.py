@@ -457,3 +457,17 @@ class ChainMatmul(Composite):
         for m in matrices[1:]:
             out = aten.mm(out, m)
         return out
+
+
+class LinalgMatmul(Composite):
+    """matmul under its name in torch.linalg."""
+
+    schema = "linalg_matmul(Tensor self, Tensor other) -> Tensor"
+    public = ""
+    out = "out"
+
+    def decompose(self: Tensor, other: Tensor) -> Tensor:
+        return aten.matmul(self, other)
+
+    def decompose_out(self: Tensor, other: Tensor, out: Tensor) -> Tensor:
+        return aten.matmul(self, other, out=out)

@@ -34,6 +34,7 @@ from flambeau._src.ops import (  # noqa: F401
     pointwise,
     random,
     reduce,
+    special,
     resample,
     shapes,
     shift,
