@@ -76,8 +76,9 @@ def make_node(
     clone_self: bool = False,
 ) -> Any:  # fmt: skip
     """A node with what its vjp needs, as `saved_sets` found."""
+    named = op if op.variant == "inplace" and op.decl.kind == "view" else op.base
     op = op.base
-    node = _native.node(op.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)])
+    node = _native.node(named.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)])
     node.num_outputs = len(outs)
     if op.decl.vjp is None and op.decl.decompose is None:
         node.args, node.outs = (), ()
@@ -261,7 +262,7 @@ def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tu
     base_op = op.base
     clone = False
     if base_op.decl.kind == "view":
-        node = make_node(base_op, args, tensors, needs, (target,))
+        node = make_node(op, args, tensors, needs, (target,))
         result = below(state.RECORD, op, args)
         target._set_history(node, 0, True)
         return result

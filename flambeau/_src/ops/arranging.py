@@ -333,9 +333,15 @@ class Triangle(Opaque):
         if not t.numel():
             return
         n, m = t.shape[-2:]
+        copy_into(out, t)
+        if n * m > 65536:
+            rows = array_of(out)
+            for i in range(n):
+                edge = min(max(i + diagonal + (not cls.upper), 0), m)
+                rows[(..., i, slice(0, edge) if cls.upper else slice(edge, m))] = 0
+            return
         gone = np.arange(m) - np.arange(n)[:, None]
         gone = gone < diagonal if cls.upper else gone > diagonal
-        copy_into(out, t)
         np.copyto(array_of(out), array_of(out).dtype.type(0), where=gone)
 
 

@@ -169,7 +169,9 @@ class Layout:
         total: Any = None
         for d, i in zip(self.dims, self.indices, strict=True):
             at = array_of(i).astype(np.int64, copy=False)
-            at = np.where(at < 0, at + t.shape[d], at) * stride[d]
+            if _native.beyond(i, 0, t.shape[d]) is not None:
+                at = np.where(at < 0, at + t.shape[d], at)
+            at = at * stride[d]
             total = at if total is None else total + at
         places = share_array(np.ascontiguousarray(total))
         if not places.dim() and not self.wide:
@@ -195,10 +197,8 @@ class Index(Opaque):
 
     def run(t: Tensor, indices: Sequence[Any]) -> Tensor:
         only = indices[-1]
-        if only is not None and only.dtype is dt.int64 and len(indices) <= t.dim():
-            first = all(i is None for i in indices[:-1])
-            if first and t._contiguous() and only._contiguous():
-                return along_one(t, len(indices) - 1, only)
+        if plain_index(t, indices):
+            return along_one(t, len(indices) - 1, only)
         check_indices(t, indices)
         whole = len(indices) == 1 and only is not None and only.dtype is dt.bool_
         if whole and t.dim() and only.dim() == t.dim():
@@ -220,26 +220,58 @@ class Index(Opaque):
         yield s.sample(s.tensor((3, 4)), [s.ints((3, 4), 0, 2) > 0])
 
 
-def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
-    """t indexed by one tensor along dimension d; both contiguous."""
+def plain_index(t: Tensor, indices: Sequence[Any]) -> bool:
+    """Whether one contiguous int64 tensor indexes the contiguous t, along one dimension."""
+    only = indices[-1] if len(indices) else None
+    return (
+        only is not None
+        and only.dtype is dt.int64
+        and len(indices) <= t.dim()
+        and t._contiguous()
+        and only._contiguous()
+        and all(i is None for i in indices[:-1])
+    )
+
+
+def one_walk(t: Tensor, d: int, index: Tensor) -> tuple[Any, Tensor, Tensor]:
+    """For one index along d: the extents walked (the index flat), t and the index over them."""
     size, stride, n = t.shape, t.stride(), t.shape[d]
     bad = _native.beyond(index, -n, n)
     if bad is not None and 0 not in (*size[:d], *size[d + 1 :]):
         if not n:
             raise IndexError("index is out of bounds for dimension with size 0")
         raise IndexError(f"index {bad} is out of bounds for dimension {d} with size {n}")
-    k = index.numel()
-    shape = (*size[:d], *index.shape, *size[d + 1 :])
-    flat = (*size[:d], k, *size[d + 1 :])
-    out = _native.empty(shape, t.dtype, t.device)
+    flat = (*size[:d], index.numel(), *size[d + 1 :])
     walk = [0] * len(flat)
     walk[d] = 1
-    _native.indexed(
-        "get", _native.alias(Tensor, out, flat, layout.contiguous_strides(flat), 0),
-        _native.alias(Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), t.storage_offset()),
-        _native.alias(Tensor, index, flat, walk, index.storage_offset()), stride[d], n,
+    source = _native.alias(
+        Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), t.storage_offset()
     )  # fmt: skip
+    return flat, source, _native.alias(Tensor, index, flat, walk, index.storage_offset())
+
+
+def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
+    """t indexed by one tensor along dimension d; both contiguous."""
+    flat, source, at = one_walk(t, d, index)
+    out = _native.empty((*flat[:d], *index.shape, *flat[d + 1 :]), t.dtype, t.device)
+    seen = _native.alias(Tensor, out, flat, layout.contiguous_strides(flat), 0)
+    _native.indexed("get", seen, source, at, t.stride(d), t.shape[d])
     return out
+
+
+def put_along_one(op: str, t: Tensor, d: int, index: Tensor, values: Tensor) -> bool:
+    """The way back: values (one number, or contiguous and of the whole shape) into t; False when
+    they have another shape."""
+    shape = (*t.shape[:d], *index.shape, *t.shape[d + 1 :])
+    if values.numel() != 1 and (tuple(values.shape) != shape or not values._contiguous()):
+        return False
+    if values.numel() == 1 and values.dim() > len(shape):
+        return False
+    flat, target, at = one_walk(t, d, index)
+    step = (0,) * len(flat) if values.numel() == 1 else layout.contiguous_strides(flat)
+    source = _native.alias(Tensor, values, flat, step, values.storage_offset())
+    _native.indexed(op, source, target, at, t.stride(d), t.shape[d])
+    return True
 
 
 class UnsafeIndex(Opaque):
@@ -290,6 +322,10 @@ class IndexPut(Written):
             check_indices(out, indices)
             aten.masked_fill_(out, mask, aten.reshape(values, ()))
             return
+        if plain_index(out, indices) and put_along_one(
+            "add" if accumulate else "put", out, len(indices) - 1, indices[-1], values
+        ):
+            return
         where = Layout(out, without_masks([owned(i, out) if i is not None else i for i in indices]))
         try:
             fits = broadcast_shape([where.shape, values.shape]) == tuple(where.shape)
@@ -298,8 +334,7 @@ class IndexPut(Written):
         if not fits:
             raise RuntimeError(
                 f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast "
-                "to "
-                f"indexing result of shape {list(where.shape)}"
+                f"to indexing result of shape {list(where.shape)}"
             )
         where.check_range(out)
         new = len(where.shape) - values.dim()

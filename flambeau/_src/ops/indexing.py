@@ -280,8 +280,10 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             raise IndexError("slice() cannot be applied to a 0-dim tensor.")
         copy_to(slice_at(self, 0, key, always=False), source)
     else:
-        keys = tuple(key) if is_tuple_like(key) else (key,)
-        part, indices = apply(self, keys)
+        if type(key) is Tensor and key.dim() and self.dim():
+            part, indices = self, [key]
+        else:
+            part, indices = apply(self, tuple(key) if is_tuple_like(key) else (key,))
         if not indices:
             copy_to(part, source)
             return

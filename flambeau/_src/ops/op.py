@@ -35,6 +35,7 @@ class Declaration:
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
     geometry_only   reads nothing but shapes of its tensor arguments
+    no_gradient     outputs carry gradients that are known not to be worked out (their backward says so)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     saves_by    names of non-tensor arguments on which the saved set depends
     """
@@ -53,6 +54,7 @@ class Declaration:
     geometry_only: bool = False
     random: bool = False
     differentiable: Any = True
+    no_gradient: bool = False
     saves_by: tuple[str, ...] = ()
     autocast: str | None = None
     node_name: str | None = None
@@ -207,7 +209,9 @@ NODE_NUMBERS: dict[tuple[str, str], int] = {
     ("sum", "dim_IntList"): 1, ("mean", "dim"): 1, ("pow", "Tensor_Tensor"): 1,
     ("pow", "Scalar"): 2, ("max", ""): 1, ("min", ""): 1, ("var_mean", "correction"): 0,
     ("squeeze", "dim"): 1, ("squeeze", "dims"): 2, ("index_fill", "int_Tensor"): 1,
-    ("scatter", "value"): 1, ("masked_fill", "Tensor"): 1,
+    ("scatter", "value"): 1, ("masked_fill", "Tensor"): 1, ("t_", ""): 1, ("transpose_", ""): 1,
+    ("unsqueeze_", ""): 1, ("squeeze_", ""): 3, ("squeeze_", "dim"): 4, ("squeeze_", "dims"): 5,
+    ("as_strided_", ""): 1,
 }  # fmt: skip
 
 # Filled by call.py and vjp.py, which stand above this module in the folder.

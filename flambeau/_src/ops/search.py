@@ -60,6 +60,7 @@ class Unique2(Declaration):
         "_unique2(Tensor self, bool sorted=True, bool return_inverse=False, "
         "bool return_counts=False) -> (Tensor, Tensor, Tensor)"
     )
+    no_gradient = True
     public = "function"
 
     def run(t: Tensor, sorted_: bool, inverse: bool, counts: bool) -> Any:
@@ -81,6 +82,7 @@ class Unique(Declaration):
     """The distinct elements; for each element where it stands among them."""
 
     schema = "_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)"
+    no_gradient = True
     public = "function"
 
     @classmethod
@@ -100,6 +102,7 @@ class UniqueDim(Declaration):
         "unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, "
         "bool return_counts=False) -> (Tensor, Tensor, Tensor)"
     )
+    no_gradient = True
     public = ""
 
     def run(t: Tensor, dim: int, sorted_: bool, inverse: bool, counts: bool) -> Any:
@@ -135,6 +138,7 @@ class UniqueConsecutive(Declaration):
         "unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, "
         "int? dim=None) -> (Tensor, Tensor, Tensor)"
     )
+    no_gradient = True
     public = ""
 
     def run(t: Tensor, inverse: bool, counts: bool, dim: int | None) -> Any:

@@ -122,6 +122,8 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     decl = base.decl
     vjp = decl.vjp
     if vjp is None and decl.decompose is None:
+        if base.decl.no_gradient:
+            raise NotImplementedError(f"the derivative for '{base.name}' is not implemented.")
         raise RuntimeError(f"derivative for {base.namespace}::{base.name} is not implemented")
     needs = node.needs_input
     if len(grads) == 1:
