@@ -1,1 +1,1 @@
-"""Faces of function transforms at torch's private path."""
+"""The transforms under the name that older programs use."""

@@ -69,6 +69,8 @@ def _assert(condition: Any, message: Any) -> None:
 
 
 def _bool(self: Tensor) -> bool:
+    if self._bits & state.FUNCTORCH:
+        return bool(slot("transformed_bool")(self))
     return is_nonzero(self)
 
 
@@ -235,7 +237,6 @@ def _ctype(t: Tensor) -> str:
 
 SLOTS: dict[str, Any] = {
     "device_enter": _device_enter, "device_exit": _device_exit, "device_call": _device_call,
-    "nonleaf_grad": _nonleaf_grad, "check_grad": _check_grad,
 }  # fmt: skip
 def _on(kind: str) -> property:
     return property(lambda self: self.device.type == kind, doc=f"Whether the tensor is on a {kind} device.")

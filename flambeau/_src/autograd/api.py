@@ -116,7 +116,7 @@ def backward(
         create_graph: record the backward, so that gradients can be differentiated again.
         inputs: only these tensors get gradients. Default: all leaves.
     """
-    if state.thread.functorch:
+    if any(level.kind != "dual" for level in state.thread.functorch):
         raise RuntimeError(
             "backward() called inside a functorch transform. This is not supported, please use "
             "functorch.grad or functorch.vjp instead or call backward() outside of functorch "
@@ -256,6 +256,14 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set requires_grad in place; returns the tensor."""
     if call_bits((self,), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
         return slot("function_layer")(Tensor.requires_grad_, (self, requires_grad), {})  # type: ignore[no-any-return]
+    if any(level.kind != "dual" for level in state.thread.functorch):
+        raise RuntimeError(
+            "You are attempting to call Tensor.requires_grad_() (or perhaps using "
+            "torch.autograd.functional.* APIs) inside of a function being transformed by a functorch "
+            "transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, "
+            "vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
+            "transformed instead."
+        )
     if requires_grad is not True and requires_grad is not False:
         raise TypeError(
             "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 
@@ -56,6 +57,8 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
 
     The storage cannot be resized any more: the array looks at its bytes.
     """
+    if self._bits & state.FUNCTORCH:
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
     if force:
         self = self.detach().cpu().resolve_conj().resolve_neg()
     if self.requires_grad:

@@ -9,6 +9,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 
 
@@ -254,6 +255,8 @@ def _join(text: str, parts: list[str], indent: int) -> str:
 
 
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
+    if self._bits & state.FUNCTORCH:
+        return slot("transformed_repr")(self)
     with state.Suspended((1 << 13) - 1):
         return describe(self, tensor_contents)
 

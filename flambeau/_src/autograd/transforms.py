@@ -1,0 +1,448 @@
+"""Function transforms: grad, vjp, jvp, Jacobians."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau._src.autograd.pulling import GradLevel, pull
+from flambeau._src.autograd.saved import disable_hooks, enable_hooks
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp import batching  # noqa: F401  (fills the table of rules)
+from flambeau._src.interp.dual import jvp_rule  # noqa: F401  (enters itself)
+from flambeau._src.interp.levels import Dual, Level, dual, info
+from flambeau._src.interp.vmap_api import vmap
+from flambeau._src.ops.call import aten
+from flambeau._src.util.pytree import (
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_map_only,
+    tree_unflatten,
+)
+
+_NO_HOOKS = (
+    "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue "
+    "with your use case."
+)
+Argnums = int | tuple[int, ...]
+
+
+class _Differentiating(GradLevel):
+    """A grad level in which saved-tensor hooks are refused."""
+
+    def __enter__(self) -> _Differentiating:
+        disable_hooks(_NO_HOOKS)
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__()
+        enable_hooks()
+
+
+# ---- arguments ----
+
+
+def _check_argnum(i: Any, count: int) -> int:
+    if not -count <= i < count:
+        raise RuntimeError(f"Got argnum={i}, but only {count} positional inputs")
+    return i % count
+
+
+def _argnums(argnums: Any, count: int) -> tuple[int, ...]:
+    """The places that are differentiated."""
+    if isinstance(argnums, int):
+        return (_check_argnum(argnums, count),)
+    if isinstance(argnums, tuple):
+        if not argnums:
+            raise RuntimeError("argnums must be non-empty")
+        places = tuple(_check_argnum(i, count) for i in argnums)
+        if len(set(places)) != len(places):
+            raise RuntimeError(f"argnums elements must be unique, got {argnums}")
+        return places
+    raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+
+
+def _enter_args(level: GradLevel, args: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, ...]:
+    def enter(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
+        return level.enter(x)
+
+    return tuple(tree_map(enter, a) if i in places else a for i, a in enumerate(args))
+
+
+def _chosen(args: Sequence[Any], argnums: Any, places: tuple[int, ...]) -> Any:
+    return args[places[0]] if isinstance(argnums, int) else tuple(args[i] for i in places)
+
+
+# ---- reverse ----
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the gradient of func, and its value.
+
+    Args:
+        func: returns a single-element tensor, with has_aux a pair of it and anything.
+        argnums: by which positional arguments; with a tuple the gradient is a tuple.
+        has_aux: the value is then ``(value, aux)``.
+    """
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        places = _argnums(argnums, len(args))
+        with _Differentiating() as level:
+            entered = _enter_args(level, args, places)
+            output = func(*entered, **kwargs)
+            aux = None
+            if has_aux:
+                if not (isinstance(output, tuple) and len(output) == 2):
+                    raise RuntimeError(
+                        "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) "
+                        "if has_aux is True"
+                    )
+                output, aux = output
+            if not isinstance(output, Tensor):
+                raise RuntimeError(
+                    f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}"
+                )
+            if output.dim() != 0:
+                raise RuntimeError(
+                    "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor "
+                    f"with {output.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+                )
+            wanted, spec = tree_flatten(_chosen(entered, argnums, places))
+            grads = _gradients(level, [output], [aten.ones_like(output)], wanted)
+            grad = tree_unflatten(grads, spec)
+            value = level.leave(output)
+            if has_aux:
+                return grad, (value, tree_map(level.leave, aux))
+            return grad, value
+
+    return wrapper
+
+
+def _gradients(
+    level: GradLevel, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[Tensor]
+) -> list[Tensor]:
+    create = level.beyond([*outputs, *[s for s in seeds if s is not None]])
+    found = pull(outputs, seeds, wanted, create)
+    return [
+        aten.zeros_like(level.leave(x)) if g is None else level.leave(g)
+        for g, x in zip(found, wanted, strict=True)
+    ]
+
+
+def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """A function that returns the gradient of func (with has_aux: and its second result)."""
+    both = grad_and_value(func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        result, value = both(*args, **kwargs)
+        return (result, value[1]) if has_aux else result
+
+    return wrapper
+
+
+def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """func's outputs at primals, and the function from cotangents to gradients by the primals
+    (with has_aux: and func's second result)."""
+    return _vjp(func, primals, None, has_aux)
+
+
+def _vjp(
+    func: Callable[..., Any], primals: tuple[Any, ...], argnums: Any, has_aux: bool
+) -> tuple[Any, ...]:
+    places = tuple(range(len(primals))) if argnums is None else _argnums(argnums, len(primals))
+    with _Differentiating() as level:
+        entered = _enter_args(level, primals, places)
+        outputs = func(*entered)
+        aux = None
+        if has_aux:
+            if not (isinstance(outputs, tuple) and len(outputs) == 2):
+                raise RuntimeError(
+                    "vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux "
+                    "is True"
+                )
+            outputs, aux = outputs
+            aux = tree_map(level.leave, aux)
+        flat, spec = tree_flatten(outputs)
+        if not flat:
+            raise RuntimeError("Got an empty output. vjp expects f(*primals) to return Tensors")
+        for o in flat:
+            if not isinstance(o, Tensor):
+                raise RuntimeError(
+                    "vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
+                    f"{type(o)}"
+                )
+        chosen = entered if argnums is None else _chosen(entered, argnums, places)
+        wanted, in_spec = tree_flatten(chosen)
+        results = tree_unflatten([level.leave(o) for o in flat], spec)
+
+    def vjp_fn(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        seeds, seeds_spec = tree_flatten(cotangents)
+        if seeds_spec != spec:
+            raise RuntimeError(
+                "Expected pytree structure of cotangents to be the same as pytree structure of outputs "
+                f"to the function. cotangents: {seeds_spec}, primal output: {spec}"
+            )
+        for i, (o, s) in enumerate(zip(flat, seeds, strict=True)):
+            if s.shape != o.shape:
+                raise RuntimeError(
+                    f"Mismatch in shape: grad_output[{i}] has a shape of {s.shape} and output[{i}] has a "
+                    f"shape of {o.shape}."
+                )
+        create = create_graph
+        if create is None:
+            create = state.get_grad() and level.beyond([*flat, *seeds])
+        found = pull(flat, seeds, wanted, create)
+        grads = [
+            aten.zeros_like(level.leave(x)) if g is None else level.leave(g) if create else g
+            for g, x in zip(found, wanted, strict=True)
+        ]
+        return tree_unflatten(grads, in_spec)
+
+    return (results, vjp_fn, aux) if has_aux else (results, vjp_fn)
+
+
+def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """For each tensor, stacked: the unit vectors of all tensors together, seen by this one."""
+    total = sum(t.numel() for t in tensors)
+    result, at = [], 0
+    for t in tensors:
+        block = aten.zeros((total, t.numel()), dtype=t.dtype, device=t.device)
+        if t.numel():
+            aten.fill_(aten.diagonal(block, -at, 0, 1), 1)
+        at += t.numel()
+        result.append(aten.view(block, (total, *t.shape)))
+    return result
+
+
+def jacrev(
+    func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False,
+    chunk_size: int | None = None, _preallocate_and_copy: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
+    """A function that returns func's Jacobian, by reverse mode: for output o and argument x a tensor
+    of shape (*o.shape, *x.shape).
+
+    Args:
+        chunk_size: how many rows at once. Default: all.
+    """
+    if not (chunk_size is None or chunk_size > 0):
+        raise ValueError("jacrev: `chunk_size` should be greater than 0.")
+
+    def wrapper(*args: Any) -> Any:
+        outputs, vjp_fn, *rest = _vjp(func, args, argnums, has_aux)
+        outs, out_spec = tree_flatten(outputs)
+        seeds = _basis(outs)
+
+        def row(*unit: Tensor) -> list[Tensor]:
+            return tree_leaves(vjp_fn(tree_unflatten(unit, out_spec)))
+
+        blocks = vmap(row, chunk_size=chunk_size)(*seeds)
+        sizes = [o.numel() for o in outs]
+        chosen = args[_argnums(argnums, len(args))[0]] if isinstance(argnums, int) else tuple(
+            args[i] for i in _argnums(argnums, len(args))
+        )  # fmt: skip
+        ins, in_spec = tree_flatten(chosen)
+        per_input = [aten.split_with_sizes(block, sizes, 0) for block in blocks]
+        rows = []
+        for k, o in enumerate(outs):
+            parts = [
+                aten.reshape(pieces[k], (*o.shape, *x.shape))
+                for pieces, x in zip(per_input, ins, strict=True)
+            ]
+            rows.append(tree_unflatten(parts, in_spec))
+        jacobian = tree_unflatten(rows, out_spec)
+        return (jacobian, rest[0]) if has_aux else jacobian
+
+    return functools.wraps(func)(wrapper) if hasattr(func, "__name__") else wrapper
+
+
+# ---- forward ----
+
+
+def jvp(
+    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False
+) -> tuple[Any, ...]:
+    """func's outputs at primals, and the product of its Jacobian with tangents.
+
+    Args:
+        primals, tangents: tuples of the same structure.
+        strict: raise when an output does not depend on the inputs, instead of zeros.
+        has_aux: func returns a pair; its second part is returned as it is.
+    """
+    return _jvp(func, primals, tangents, None, strict, has_aux)
+
+
+def _jvp(
+    func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, strict: bool, has_aux: bool
+) -> tuple[Any, ...]:
+    if not isinstance(primals, tuple):
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
+            "f(*primals)."
+        )
+    chosen = primals if argnums is None else _chosen(primals, argnums, _argnums(argnums, len(primals)))
+    flat, spec = tree_flatten(chosen)
+    flat_tangents, tangents_spec = tree_flatten(tangents)
+    if spec != tangents_spec:
+        raise RuntimeError(
+            "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. "
+            "For example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with "
+            f"structure {spec} and tangents with structure {tangents_spec}"
+        )
+    _check_tensors(flat, "primals")
+    _check_tensors(flat_tangents, "tangents")
+    forward = state.thread.forward_grad
+    state.thread.forward_grad = True
+    try:
+        with Level("jvp") as level:
+            duals = [make_dual(p, t, level) for p, t in zip(flat, flat_tangents, strict=True)]
+            entered = tree_unflatten(duals, spec)
+            if argnums is None:
+                args = entered
+            else:
+                places = _argnums(argnums, len(primals))
+                values = [entered] if isinstance(argnums, int) else list(entered)
+                by_place = dict(zip(places, values, strict=True))
+                args = tuple(by_place.get(i, p) for i, p in enumerate(primals))
+            outputs = func(*args)
+            return _jvp_results(level, outputs, strict, has_aux)
+    finally:
+        state.thread.forward_grad = forward
+
+
+def _check_tensors(values: Sequence[Any], what: str) -> None:
+    if not values:
+        raise RuntimeError(
+            f"jvp(f, primals, tangents): Expected {what} to contain at least one Tensor."
+        )
+    for v in values:
+        if not isinstance(v, Tensor):
+            raise RuntimeError(
+                f"jvp(f, primals, tangents): Expected {what} to only contain Tensors, got {type(v)}"
+            )
+
+
+def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
+    """A dual tensor, after torch's checks."""
+    if not (primal.dtype.is_floating_point or primal.dtype.is_complex):
+        raise ValueError(f"Expected primal to be floating point or complex, but got: {primal.dtype}")
+    if not (tangent.dtype.is_floating_point or tangent.dtype.is_complex):
+        raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
+    if tangent.shape != primal.shape:
+        raise RuntimeError(
+            "Trying to set a forward gradient that has a different size than that of the original "
+            f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the given "
+            f"forward gradient is of size {list(tangent.shape)}."
+        )
+    if tangent.dtype is not primal.dtype and not (primal.dtype.is_complex and not tangent.dtype.is_complex):
+        raise RuntimeError(
+            f"Trying to set a forward gradient that has a different dtype than that of the original "
+            f"Tensor, this is not supported. Tensor has dtype {primal.dtype} while the given forward "
+            f"gradient has dtype {tangent.dtype}."
+        )
+    return dual(primal, tangent, level)
+
+
+def unpack(t: Any, level: Level) -> tuple[Any, Any]:
+    """Primal and tangent at a level; None for a tensor without one."""
+    i = info(t)
+    return (i.primal, i.tangent) if isinstance(i, Dual) and i.level is level else (t, None)
+
+
+def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tuple[Any, ...]:
+    aux = None
+    if has_aux:
+        if not (isinstance(outputs, tuple) and len(outputs) == 2):
+            raise RuntimeError(
+                "jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if "
+                "has_aux is True"
+            )
+        outputs, aux = outputs
+        aux = tree_map_only(Tensor, lambda t: unpack(t, level)[0], aux)
+    flat, spec = tree_flatten(outputs)
+    primals_out, tangents_out = [], []
+    for o in flat:
+        if not isinstance(o, Tensor):
+            raise RuntimeError(
+                "jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported "
+                f"type {type(o)}"
+            )
+        p, t = unpack(o, level)
+        if t is None:
+            if strict:
+                raise RuntimeError(
+                    "jvp(f, primals, tangents, strict=True): The output of f is independent of the "
+                    "inputs. This is not allowed with strict=True."
+                )
+            t = aten.zeros_like(p)
+        primals_out.append(p)
+        tangents_out.append(t)
+    results = (tree_unflatten(primals_out, spec), tree_unflatten(tangents_out, spec))
+    return (*results, aux) if has_aux else results
+
+
+def jacfwd(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+) -> Callable[..., Any]:
+    """A function that returns func's Jacobian, by forward mode; see `jacrev`.
+
+    Args:
+        randomness: as in `vmap`.
+    """
+
+    @functools.wraps(func)
+    def wrapper(*args: Any) -> Any:
+        places = _argnums(argnums, len(args))
+        chosen = args[places[0]] if isinstance(argnums, int) else tuple(args[i] for i in places)
+        ins, in_spec = tree_flatten(chosen)
+        seeds = _basis(ins)
+
+        def column(unit: list[Tensor]) -> tuple[Any, ...]:
+            result = _jvp(func, args, tree_unflatten(unit, in_spec), argnums, False, has_aux)
+            return result[1:]
+
+        found = vmap(column, randomness=randomness, out_dims=(0, None) if has_aux else 0)(seeds)
+        outs, out_spec = tree_flatten(found[0])
+        sizes = [x.numel() for x in ins]
+        rows = []
+        for block in outs:
+            shape = tuple(block.shape[1:])
+            pieces = aten.split_with_sizes(aten.movedim(block, 0, -1), sizes, -1)
+            parts = [
+                aten.reshape(p, (*shape, *x.shape)) for p, x in zip(pieces, ins, strict=True)
+            ]
+            rows.append(tree_unflatten(parts, in_spec))
+        jacobian = tree_unflatten(rows, out_spec)
+        return (jacobian, found[1]) if has_aux else jacobian
+
+    return wrapper
+
+
+def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
+    """A function that returns func's second derivatives: forward mode over reverse mode."""
+    return jacfwd(jacrev(func, argnums), argnums)
+
+
+def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """func's outputs at primals, and the function from tangents to the tangents of the outputs."""
+    output = func(*primals)
+
+    def jvp_fn(*tangents: Any) -> Any:
+        return jvp(func, primals, tangents)[1]
+
+    return output, jvp_fn
+
+
+__all__ = [
+    "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "make_dual", "unpack",
+    "vjp", "vmap",
+]  # fmt: skip

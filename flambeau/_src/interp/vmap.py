@@ -1,0 +1,375 @@
+"""vmap: an operator on batched tensors is an operator on the whole values, with the batch first.
+
+Most rules are derived from the kind of the operator: pointwise ones align dimensions, reductions
+and views shift the dimensions that they name. `batching.py` has the table for the rest; what is
+not there runs once for each element of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from textwrap import indent
+from typing import Any
+
+from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import fill
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.levels import RULES, Batched, Beneath, Level, batch, info, plain
+from flambeau._src.ops.call import aten, check_no_self_overlap, dispatch
+from flambeau._src.ops.kinds import wrap_dim
+from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
+from flambeau._src.util.log import warn_once
+
+BatchRule = Callable[["Batch", Op, tuple[Any, ...]], Any]
+TABLE: dict[str, BatchRule] = {}  # operator's name → rule; filled by batching.py
+
+
+class Batch:
+    """One operator call under one vmap level: how to take arguments apart and results together."""
+
+    __slots__ = ("level", "size")
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+        self.size = level.batch_size
+
+    def has(self, t: Any) -> bool:
+        """Whether t is batched at this level."""
+        i = info(t)
+        return isinstance(i, Batched) and i.level is self.level
+
+    def front(self, t: Any) -> Any:
+        """The whole value with the batch as dimension 0; what is not batched as it is."""
+        i = info(t)
+        if not isinstance(i, Batched) or i.level is not self.level:
+            return t
+        return i.value if i.dim == 0 else aten.movedim(i.value, i.dim, 0)
+
+    def full(self, t: Any) -> Any:
+        """As `front`; a tensor that is not batched is repeated (without copying)."""
+        if not isinstance(t, Tensor) or self.has(t):
+            return self.front(t)
+        return aten.expand(aten.unsqueeze(t, 0), (self.size, *t.shape))
+
+    def padded(self, t: Any, ndim: int) -> Any:
+        """As `front`, with dimensions of extent 1 after the batch up to ndim logical ones."""
+        v = self.front(t)
+        if self.has(t) and t.dim() < ndim:
+            v = aten.reshape(v, (self.size, *[1] * (ndim - t.dim()), *t.shape))
+        return v
+
+    def wrap(self, value: Any, dim: int = 0) -> Any:
+        """Results, batched at dim; what is no tensor stays."""
+        if isinstance(value, Tensor):
+            return batch(value, dim, self.level)
+        if isinstance(value, (tuple, list)):
+            return tuple([self.wrap(v, dim) for v in value])
+        return value
+
+
+def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
+    """Run op at this level: the level is off while its rule runs."""
+    b = Batch(level)
+    with Beneath(level):
+        rule = TABLE.get(op.base.name)
+        if rule is None:
+            rule = KINDS.get(op.decl.kind, fallback)
+        if op.variant == "out" or (op.variant == "inplace" and rule not in INPLACE):
+            rule = fallback
+        return rule(b, op, args)
+
+
+# ---- derived rules ----
+
+
+def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:
+    """A tensor that is not batched cannot take batched values."""
+    if op.variant == "inplace" and not b.has(args[0]):
+        check_no_self_overlap(b.full(args[0]))
+        raise RuntimeError(
+            f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor "
+            "`other` in extra_args that has more elements than `self`. This happened due to `other` "
+            "being vmapped over but `self` not being vmapped over in a vmap. Please try to use "
+            "out-of-place operators instead of inplace arithmetic. If said operator is being called "
+            "inside the PyTorch framework, please file a bug report instead."
+        )
+
+
+def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """Operands aligned from the right, the batch in front."""
+    refuse_inplace(b, op, args)
+    schema = op.base.schema
+    tensors = [args[i] for i in schema.tensor_positions if isinstance(args[i], Tensor)]
+    ndim = max(t.dim() for t in tensors)
+    common = None
+    if any(t.dtype is not tensors[0].dtype for t in tensors):
+        # With the batch in front a 0-dim operand is one with dimensions: promotion must not see it.
+        common = op.decl.common_dtype(op.base, args) if hasattr(op.decl, "common_dtype") else None
+    keep = getattr(op.decl, "keep", ())
+    new = list(args)
+    for i in schema.tensor_positions:
+        if not isinstance(args[i], Tensor):
+            continue
+        v = b.padded(args[i], ndim)
+        mixed = common is not None and v.dtype is not common and b.has(args[i])
+        if mixed and schema.args[i].name not in keep and not (op.variant == "inplace" and i == 0):
+            if dt.category(common) >= dt.category(v.dtype):
+                v = aten._to_copy(v, dtype=common)
+        new[i] = v
+    result = dispatch(op, tuple(new))
+    return args[0] if op.variant == "inplace" else b.wrap(result)
+
+
+_BY_DIM = {"sum": "dim_IntList", "mean": "dim", "any": "dims", "all": "dims"}
+_AS_DIMS = {"max": "amax", "min": "amin"}
+
+
+def reduction(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """Dimensions shifted by one; all of them when none is named."""
+    names = [a.name for a in op.schema.args]
+    x = args[0]
+    v, n = b.front(x), x.dim()
+    if "dim" not in names:
+        return _reduce_all(b, op, args, v, n)
+    at = names.index("dim")
+    keep = bool(args[names.index("keepdim")]) if "keepdim" in names else False
+    given = args[at]
+    if n == 0:
+        v = aten.unsqueeze(v, 1)
+    if given is None or (isinstance(given, (tuple, list)) and not given):
+        if not op.schema.args[at].is_list:  # argmax and its like, over everything
+            v, dim = aten.reshape(v, (b.size, -1)), 1
+            result = dispatch(op, (v, *_replaced(args[1:], at - 1, dim)))
+            return b.wrap(aten.reshape(result, (b.size, *[1] * n)) if keep else result)
+        dims: Any = tuple(range(1, max(n, 1) + 1))
+    elif isinstance(given, (tuple, list)):
+        dims = tuple(wrap_dim(d, n) + 1 for d in given)
+    else:
+        dims = wrap_dim(given, n) + 1
+    result = dispatch(op, (v, *_replaced(args[1:], at - 1, dims)))
+    if n == 0 and keep:
+        parts = result if isinstance(result, tuple) else (result,)
+        squeezed = tuple(aten.squeeze(r, 1) for r in parts)
+        result = squeezed if isinstance(result, tuple) else squeezed[0]
+    return b.wrap(result)
+
+
+def _replaced(args: tuple[Any, ...], i: int, value: Any) -> tuple[Any, ...]:
+    return (*args[:i], value, *args[i + 1 :])
+
+
+def _reduce_all(b: Batch, op: Op, args: tuple[Any, ...], v: Tensor, n: int) -> Any:
+    name = op.name
+    flat = aten.reshape(v, (b.size, -1))
+    rest = {a.name: x for a, x in zip(op.schema.args[1:], args[1:], strict=True)}
+    if name in _AS_DIMS:
+        return b.wrap(getattr(aten, _AS_DIMS[name])(flat, (1,)))
+    overload = _BY_DIM.get(name, "dim_int")
+    for other in resolve_lazy(PACKETS[(op.namespace, name)]):
+        if other.overload == overload:
+            dim: Any = (1,) if other.schema.args[1].is_list else 1
+            full = {"dim": dim, "keepdim": False, **rest}
+            return b.wrap(dispatch(other, (flat, *[full[a.name] for a in other.schema.args[1:]])))
+    return fallback(b, op, args)
+
+
+def like(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """zeros_like(x) of the whole value; x.new_zeros(size) with the batch before the size."""
+    v = b.front(args[0])
+    if op.name.startswith("new_") and op.name != "new_empty_strided":
+        return b.wrap(dispatch(op, (v, (b.size, *args[1]), *args[2:])))
+    if op.name.endswith("_like"):
+        return b.wrap(dispatch(op, (v, *args[1:])))
+    return fallback(b, op, args)
+
+
+DYNAMIC = frozenset(
+    "nonzero _unique2 unique_dim unique_consecutive _unique masked_select bincount nonzero_static".split()
+)
+
+
+def fallback(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """The operator once for each element of the batch."""
+    if op.base.name in DYNAMIC:
+        raise RuntimeError(
+            "vmap: We do not support batching operators that can output dynamic shape. Attempted to "
+            f"vmap over {op.namespace}::{op.base.key}. Please file an issue at "
+            "https://github.com/pytorch/pytorch/issues if you need this feature."
+        )
+    if b.size == 0:
+        raise RuntimeError("The fallback path does not support vmap over dims of size 0.")
+    warn_once(
+        f"vmap fallback {op.base.key}",
+        "There is a performance drop because we have not yet implemented the batching rule for "
+        f"{op.namespace}::{op.base.key}. Please file us an issue on GitHub so that we can prioritize "
+        "its implementation.",
+    )
+    return loop(b, op, args)
+
+
+def loop(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """`fallback` without a word about it."""
+    written = [i for i, a in enumerate(op.schema.args) if a.mutates and isinstance(args[i], Tensor)]
+    for i in written:
+        if not b.has(args[i]):
+            raise RuntimeError(
+                f"vmap: {op.namespace}::{op.key}(self, *extra_args) is not possible because there exists "
+                "a Tensor `other` in extra_args that has more elements than `self`. This happened due "
+                "to `other` being vmapped over but `self` not being vmapped over at level "
+                f"{b.level.number}. Please try to use out-of-place operators instead of "
+                f"{op.namespace}::{op.key}. If said operator is being called inside the PyTorch "
+                "framework, please file a bug report instead."
+            )
+    whole = [_whole(b, v) for v in args]
+    rows = [dispatch(op, tuple([_element(v, k) for v in whole])) for k in range(b.size)]
+    if written:
+        return args[written[0]] if len(written) == 1 else tuple(args[i] for i in written)
+    if isinstance(rows[0], (tuple, list)):
+        return tuple(
+            [b.wrap(aten.stack(list(c))) if isinstance(c[0], Tensor) else c[0] for c in zip(*rows, strict=True)]
+        )
+    return b.wrap(aten.stack(rows)) if isinstance(rows[0], Tensor) else rows[0]
+
+
+class _Whole:
+    """A batched argument in a loop over the batch."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+
+def _whole(b: Batch, v: Any) -> Any:
+    if isinstance(v, (list, tuple)):
+        return [_whole(b, x) for x in v]
+    return _Whole(b.front(v)) if b.has(v) else v
+
+
+def _element(v: Any, k: int) -> Any:
+    if isinstance(v, _Whole):
+        return aten.select(v.value, 0, k)
+    if isinstance(v, list):
+        return [_element(x, k) for x in v]
+    return v
+
+
+KINDS: dict[str, BatchRule] = {"pointwise": pointwise, "reduction": reduction, "like": like}
+INPLACE: set[BatchRule] = {pointwise}
+
+
+# ---- random numbers ----
+
+
+def random_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
+    """What `randomness` says: an error, one draw for all, or one for each."""
+    b = Batch(level)
+    if level.randomness == "error":
+        raise RuntimeError(
+            "vmap: called random operation while in randomness error mode. Please either use the "
+            "'same' or 'different' randomness flags on vmap or perform the randomness operation out of "
+            "vmap"
+        )
+    with Beneath(level):
+        if level.randomness == "different":
+            return _draw_different(b, op, args)
+        return _draw_same(b, op, args)
+
+
+def _draw_different(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    names = [a.name for a in op.schema.args]
+    if not isinstance(args[0], Tensor):
+        if "size" not in names:  # randperm
+            return b.wrap(aten.stack([dispatch(op, args) for _ in range(b.size)]))
+        at = names.index("size")
+        return b.wrap(dispatch(op, _replaced(args, at, (b.size, *args[at]))))
+    if op.schema.mutates:
+        if not b.has(args[0]):
+            raise RuntimeError(
+                "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
+                "appear like same randomness. If this is necessary for your usage, please file an issue "
+                "with functorch."
+            )
+        ndim = args[0].dim()
+        dispatch(op, tuple([b.padded(v, ndim) if isinstance(v, Tensor) else v for v in args]))
+        return args[0]
+    if op.base.name == "multinomial":
+        whole = [b.full(v) for v in args]
+        if args[0].dim() == 1:
+            return b.wrap(dispatch(op, tuple(whole)))
+        rows = aten.reshape(whole[0], (-1, args[0].shape[-1]))
+        drawn = dispatch(op, (rows, *whole[1:]))
+        return b.wrap(aten.reshape(drawn, (b.size, args[0].shape[0], -1)))
+    return b.wrap(dispatch(op, tuple([b.full(v) for v in args])))
+
+
+def _draw_same(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    if not any(b.has(v) for v in args):
+        return dispatch(op, args)
+    name = op.base.name
+    if op.schema.mutates and not any(b.has(v) for v in args[1:]):
+        drawn = dispatch(op, (aten.select(b.front(args[0]), 0, 0).clone(), *args[1:]))
+        aten.copy_(b.front(args[0]), drawn)
+        return args[0]
+    if name.endswith("_like"):
+        return dispatch(op, (aten.select(b.front(args[0]), 0, 0), *args[1:]))
+    if name == "native_dropout":
+        x = b.front(args[0])
+        scaled, mask = dispatch(op, (aten.ones_like(aten.select(x, 0, 0)), *args[1:]))
+        return b.wrap(aten.mul(x, scaled)), mask
+    if name == "bernoulli" and op.base.overload == "p":
+        return dispatch(op, (aten.select(b.front(args[0]), 0, 0), *args[1:]))
+    raise RuntimeError(
+        f"vmap: {op.namespace}::{op.base.key} of a batched tensor cannot draw the same numbers for all; use "
+        "randomness='different'"
+    )
+
+
+RULES["vmap"] = vmap_rule
+RULES["random"] = random_rule
+
+
+# ---- what has no value of its own ----
+
+
+def refuse_item(t: Tensor) -> None:
+    """A number out of a batched tensor.
+
+    Raises:
+        RuntimeError: always.
+    """
+    raise RuntimeError(
+        "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling "
+        ".item() on a Tensor, please try to rewrite what you're doing with other operations. If error "
+        "is occurring somewhere inside PyTorch internals, please file a bug report."
+    )
+
+
+def transformed_bool(t: Tensor) -> bool:
+    """A tensor of a transform in an if (slot 'transformed_bool').
+
+    Raises:
+        RuntimeError: it is batched.
+    """
+    value = plain(t)
+    if info(value) is None:
+        return bool(value)
+    raise RuntimeError(
+        "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We "
+        "don't support that yet, please file an issue at https://github.com/pytorch/pytorch/issues ."
+    )
+
+
+def transformed_repr(t: Tensor) -> str:
+    """How batched and dual tensors print (slot 'transformed_repr')."""
+    i = info(t)
+    if isinstance(i, Batched):
+        head, value = f"BatchedTensor(lvl={i.level.number}, bdim={i.dim}, value=\n", i.value
+        return head + indent(repr(value), "    ") + "\n)"
+    text = repr(i.primal)
+    return text[:-1] + ", tangent=" + repr(i.tangent) + ")"
+
+
+fill("transformed_bool", transformed_bool)
+fill("transformed_repr", transformed_repr)
+TABLE["_local_scalar_dense"] = lambda b, op, args: refuse_item(args[0])

@@ -1,0 +1,30 @@
+"""Function transforms: gradients, Jacobians and vectorisation of functions, freely nested."""
+
+from __future__ import annotations
+
+from flambeau._functorch.functional_call import functional_call, stack_module_state
+from flambeau._src.autograd.transforms import (
+    grad,
+    grad_and_value,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    vjp,
+    vmap,
+)
+
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
