@@ -116,14 +116,3 @@ class CosineSimilarity(Composite):
         return ((x1 / n1) * (x2 / n2)).sum(dim)
 
 
-class Trace(Composite):
-    """The sum of the diagonal of a matrix."""
-
-    schema = "trace(Tensor self) -> Tensor"
-
-    def decompose(x: Tensor) -> Tensor:
-        if x.dim() != 2:
-            raise RuntimeError("trace: expected a matrix")
-        return x.diagonal().sum()
-
-
