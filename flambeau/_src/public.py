@@ -9,11 +9,11 @@ from typing import Any
 from flambeau._src.autograd import api as autograd_api
 from flambeau._src.autograd import anomaly, derived, engine, hooks, modes, saved, tensors, views  # noqa: F401
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
-from flambeau._src.core import dlpack, generator, interchange, printing, return_types, storage  # noqa: F401
+from flambeau._src.core import checks, dlpack, generator, interchange, printing, return_types, settings, storage, symint  # noqa: F401
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import function, lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, search, shapes
+from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, questions, search, shapes
 
 _ENGINE = ("flambeau._src", "flambeau._native")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -42,7 +42,7 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
 def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
-        **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS,
+        **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
         **hooks.METHODS, **tensors.METHODS, **compare.METHODS,
     }  # fmt: skip
@@ -54,7 +54,7 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS, **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
 

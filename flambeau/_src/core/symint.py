@@ -1,0 +1,198 @@
+"""Symbolic numbers: an int, float or bool that stands for an expression of a shape environment.
+
+A number holds a node (`node.add(other) -> node` and so on), and gives its operations to it; which
+nodes there are is the shape environment's business. `sym_max` and its kind work on both sorts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+_BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv", "mod": "mod",
+    "pow": "pow", "and": "and_", "or": "or_", "xor": "bitwise_xor", "lshift": "lshift", "rshift": "rshift",
+}  # fmt: skip
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_UNARY = {"neg": "neg", "abs": "abs", "ceil": "ceil", "floor": "floor", "trunc": "trunc", "pos": "pos"}
+
+
+def _wrapped(node: Any) -> Any:
+    """The number of a node, of the kind that the node says it is."""
+    if node.is_int():
+        return SymInt(node)
+    return SymBool(node) if node.is_bool() else SymFloat(node)
+
+
+def _node_of(value: Any, like: Any) -> Any:
+    """value as a node beside `like`; NotImplemented where it is no number."""
+    if isinstance(value, SymNumber):
+        return value.node
+    if isinstance(value, bool):
+        return like.wrap_bool(value)
+    if isinstance(value, int):
+        return like.wrap_int(value)
+    if isinstance(value, float):
+        return like.wrap_float(value)
+    return NotImplemented
+
+
+def _binary(method: str, reflected: bool) -> Callable[[Any, Any], Any]:
+    def operation(self: Any, other: Any) -> Any:
+        node = _node_of(other, self.node)
+        if node is NotImplemented:
+            return NotImplemented
+        a, b = (node, self.node) if reflected else (self.node, node)
+        return _wrapped(getattr(a, method)(b))
+
+    return operation
+
+
+def _unary(method: str) -> Callable[[Any], Any]:
+    return lambda self: _wrapped(getattr(self.node, method)())
+
+
+class SymNumber:
+    """What the three kinds have in common: a node, and the operations it knows."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+
+    def __repr__(self) -> str:
+        return str(self.node)
+
+    def __bool__(self) -> bool:
+        return bool(self.node.guard_bool("", 0)) if isinstance(self, SymBool) else bool(self != 0)
+
+    def __hash__(self) -> int:
+        return hash(type(self)) ^ hash(self.node)
+
+
+for _name, _method in _BINARY.items():
+    setattr(SymNumber, f"__{_name}__", _binary(_method, False))
+    setattr(SymNumber, f"__r{_name}__", _binary(_method, True))
+for _name in _COMPARE:
+    setattr(SymNumber, f"__{_name}__", _binary(_name, False))
+for _name, _method in _UNARY.items():
+    setattr(SymNumber, f"__{_name}__", _unary(_method))
+
+
+class SymInt(SymNumber):
+    """A symbolic int; `int(s)` is its value, and a guard on it."""
+
+    def __sym_int__(self) -> SymInt:
+        return self
+
+    def __sym_float__(self) -> Any:
+        return SymFloat(self.node.sym_float())
+
+    def __int__(self) -> int:
+        return int(self.node.guard_int("", 0))
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+
+class SymFloat(SymNumber):
+    """A symbolic float."""
+
+    def __sym_float__(self) -> SymFloat:
+        return self
+
+    def __float__(self) -> float:
+        return float(self.node.guard_float("", 0))
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def is_integer(self) -> Any:
+        """Whether it has no fraction."""
+        return SymBool(self.node.is_integer())
+
+
+class SymBool(SymNumber):
+    """A symbolic bool."""
+
+    def __sym_bool__(self) -> SymBool:
+        return self
+
+    def __sym_not__(self) -> SymBool:
+        return SymBool(self.node.sym_not())
+
+    def __int__(self) -> int:
+        return int(bool(self))
+
+
+# ---- functions of both sorts ----
+
+
+def sym_not(a: Any) -> Any:
+    """`not a`, symbolic where a is."""
+    return a.__sym_not__() if hasattr(a, "__sym_not__") else not a
+
+
+def sym_int(a: Any) -> Any:
+    """`int(a)`: towards zero."""
+    if isinstance(a, SymInt):
+        return a
+    return SymInt(a.node.trunc()) if isinstance(a, SymFloat) else int(a)
+
+
+def sym_float(a: Any) -> Any:
+    """`float(a)`."""
+    return a.__sym_float__() if isinstance(a, SymNumber) else float(a)
+
+
+def _extreme(name: str, choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    def function(a: Any, b: Any) -> Any:
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, SymNumber):
+                return _wrapped(getattr(x.node, name)(_node_of(y, x.node)))
+        result = choose(a, b)
+        # Of two kinds the result is a float, whichever number it is.
+        return float(result) if isinstance(a, float) or isinstance(b, float) else result
+
+    function.__name__ = name
+    function.__doc__ = f"The {'larger' if choose is max else 'smaller'} of two numbers; a float if either is one."
+    return function
+
+
+sym_max, sym_min = _extreme("sym_max", max), _extreme("sym_min", min)
+
+
+def sym_sum(args: Any) -> Any:
+    """The sum of several numbers, in one operation where one is symbolic."""
+    return sum(args[1:], start=args[0]) if args else 0
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """t if b else f."""
+    if isinstance(b, SymBool):
+        return _wrapped(b.node.sym_ite(_node_of(t, b.node), _node_of(f, b.node)))
+    return t if b else f
+
+
+def _math(name: str) -> Callable[[Any], Any]:
+    plain = getattr(math, name)
+
+    def function(a: Any) -> Any:
+        if isinstance(a, SymNumber):
+            return SymFloat(getattr(sym_float(a).node, f"sym_{name}")())
+        return plain(a)
+
+    function.__name__ = f"_sym_{name}"
+    function.__doc__ = f"math.{name}, symbolic where a is."
+    return function
+
+
+_MATH = {
+    f"_sym_{n}": _math(n) for n in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+}  # fmt: skip
+FUNCTIONS: dict[str, Any] = {
+    "SymInt": SymInt, "SymFloat": SymFloat, "SymBool": SymBool, "sym_not": sym_not, "sym_int": sym_int,
+    "sym_float": sym_float, "sym_max": sym_max, "sym_min": sym_min, "sym_sum": sym_sum, "sym_ite": sym_ite,
+    "sym_sqrt": _MATH["_sym_sqrt"], **_MATH,
+}  # fmt: skip
