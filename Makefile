@@ -85,13 +85,15 @@ $(LINT)/stamp: pyproject.toml | check-python
 	$(call install,$(LINT),dev,project)
 	touch $@
 
+$(DEMO)/stamp: pyproject.toml | check-python
+	$(call install,$(DEMO),demo,project)
+	touch $@
+
 # The demonstration uses what a user gets: a wheel, installed. It runs in a folder from which the
 # source tree is not found.
-$(DEMO)/stamp: pyproject.toml setup.py $(PACKAGE) | check-python
-	test -d $(DEMO) || $(PYTHON) -m venv $(DEMO)
+$(DEMO)/installed: $(DEMO)/stamp setup.py $(PACKAGE)
 	rm -rf build/lib*
 	$(DEMO)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	$(DEMO)/bin/pip install --quiet --disable-pip-version-check '.[demo]'
 	touch $@
 
 build: $(TEST)/stamp
@@ -99,7 +101,7 @@ build: $(TEST)/stamp
 
 demo: RUN := $(CURDIR)/$(DEMO)/bin/python -m flambeau
 demo: PICTURES := $(CURDIR)/build/demo
-demo: $(DEMO)/stamp
+demo: $(DEMO)/installed
 	rm -rf build/demo
 	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits
 	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt
