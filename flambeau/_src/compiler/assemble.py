@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import linecache
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.codegen.cpp import print_kernels
 from flambeau._src.compiler.fuse import Fused, Group, complete_args, groups_of
-from flambeau._src.compiler.passes import op_of
+from flambeau._src.compiler.passes import collapse_views, op_of
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
@@ -55,15 +56,15 @@ class _Writer:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
-            "run_map": _native.run_map, "run": run,
+            "run_map": _native.run_map, "run_rows": _native.run_rows, "run": run,
         }  # fmt: skip
         self.var: dict[Node, str] = {}
         self.fused: list[Fused] = []
         self.constants: dict[str, str] = {}
 
     def run(self) -> Program:
-        groups = groups_of(self.graph)
-        kernels = {id(g): Fused(g, self.exact) for g in groups if g.maps}
+        groups = groups_of(self.graph, rows=not self.exact)
+        kernels = {id(g): Fused(g, self.exact) for g in groups if g.parts}
         addresses = compile_kernels(list(kernels.values()))
         output = self.graph.output_node()
         results = list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
@@ -83,12 +84,13 @@ class _Writer:
             body.append(f"del {', '.join(unused)}")
         for i, g in enumerate(groups):
             self.lines = []
-            if g.maps:
+            if g.parts:
                 self._map(kernels[id(g)], addresses)
             else:
                 self._call(g.nodes[0])
             body += self.lines
             dead = [self.var[n] for n, at in last.items() if at == i and n in self.var and n.op != "get_attr"]
+            dead = list(dict.fromkeys(dead))
             if dead:
                 body.append(f"del {', '.join(dead)}")
         body.append(f"return [{', '.join(self._value(r) for r in results)}]")
@@ -107,7 +109,7 @@ class _Writer:
                         last[source] = i
                 if not n.users and n not in kept:
                     last[n] = i
-        outputs = {n for g in groups if g.maps for n in g.nodes if all(u in g.nodes for u in n.users)}
+        outputs = {n for g in groups if g.parts for n in g.nodes if all(u in g.nodes for u in n.users)}
         return {n: i for n, i in last.items() if n not in outputs}
 
     def _name(self, name: str) -> str:
@@ -125,17 +127,42 @@ class _Writer:
     def _map(self, kernel: Fused, addresses: dict[str, int] | None) -> None:
         for n in kernel.outputs:
             self.lines.append(self._empty(n, n.meta["val"]))
-        outs = _tuple(self.var[n] for n in kernel.outputs)
-        ins = _tuple(self.var[n] for n in kernel.inputs)
+        if kernel.dim is None:
+            outs = _tuple(self.var[n] for n in kernel.outputs)
+            ins = _tuple(self.var[n] for n in kernel.inputs)
+        else:
+            outs = _tuple(self._in_rank(n, kernel) for n in kernel.outputs)
+            ins = _tuple(self._in_rank(n, kernel) for n in kernel.inputs)
         if not kernel.inputs or addresses is None:
             name = f"evaluate_{kernel.symbol}"
             self.names[name] = _evaluated(kernel)
             self.lines.append(f"{name}({outs}, {ins})")
             return
         self.names[kernel.symbol] = addresses[kernel.symbol]
-        self.lines.append(f"run_map({kernel.symbol}, {outs}, {ins}, None)")
+        if kernel.dim is None:
+            self.lines.append(f"run_map({kernel.symbol}, {outs}, {ins}, None)")
+        else:
+            self.lines.append(f"run_rows({kernel.symbol}, {outs}, {ins}, {kernel.dim}, None)")
+
+    def _in_rank(self, node: Node, kernel: Fused) -> str:
+        """An operand of a row kernel with the rank of its rows' shape."""
+        val, shape = node.meta["val"], kernel.shape
+        name = self.var[node]
+        if val.dim() == len(shape):
+            return name
+        size, stride = list(val.shape), list(val.stride())
+        rest = [*shape[: kernel.dim], *shape[kernel.dim + 1 :]]  # type: ignore[misc, index]
+        if node in kernel.outputs and size == rest:
+            size.insert(kernel.dim, 1)  # type: ignore[arg-type]
+            stride.insert(kernel.dim, 0)  # type: ignore[arg-type]
+        else:
+            missing = len(shape) - len(size)
+            size, stride = [1] * missing + size, [0] * missing + stride
+        return f"alias(Tensor, {name}, {tuple(size)}, {tuple(stride)}, {name}.storage_offset())"
 
     def _call(self, node: Node) -> None:
+        if node in self.var:
+            return  # a result that was bound where it was computed
         op = op_of(node)
         name = self.var[node] = self._name(node.name)
         if op is None:
@@ -156,15 +183,37 @@ class _Writer:
             self.lines.append(self._empty(node, val))
             self.lines.append(f"{compute}({name}, {inner})")
             return
+        self._several(node, val, name, f"{compute}({{}}, {inner})")
+
+    def _several(self, node: Node, val: Any, name: str, call: str) -> None:
+        """Several results: each is bound to the node that takes it, none to the tuple."""
+        takers: dict[int, list[Node]] = {}
+        for user in node.users:
+            if user.target is operator.getitem:
+                takers.setdefault(user.args[1], []).append(user)
+        alone = sum(map(len, takers.values())) == len(node.users)
         parts = []
+        unused = []
         for i, v in enumerate(val):
-            part = f"{name}_{i}"
-            stand = Node(self.graph, part, "call_function", run, (), {})
+            users = takers.get(i, [])
+            stand = users[0] if users and alone else Node(self.graph, f"{name}_{i}", "call_function", run, (), {})
             self.lines.append(self._empty(stand, v))
             parts.append(self.var[stand])
-        self.lines.append(f"{name} = {_tuple(parts)}")
-        self.lines.append(f"del {', '.join(parts)}")
-        self.lines.append(f"{compute}({name}, {inner})")
+            for user in users[1:] if alone else ():
+                self.lines.append(f"{self._bind(user)} = {parts[-1]}")
+            if not (users and alone):
+                unused.append(parts[-1])
+        if not alone:
+            self.lines.append(f"{name} = {_tuple(parts)}")
+        self.lines.append(call.format(_tuple(parts)))
+        if unused:
+            self.lines.append(f"del {', '.join(unused)}")
+        if alone:
+            self.var.pop(node)
+
+    def _bind(self, node: Node) -> str:
+        name = self.var[node] = self._name(node.name)
+        return name
 
     def _compute(self, node: Node, op: Op, val: Any) -> str | None:
         """The name of a function that fills outputs allocated here, or None for a plain call."""
@@ -242,7 +291,7 @@ def _evaluated(kernel: Fused) -> Callable[[Any, Any], None]:
     common = kernel.in_dtypes[0] if kernel.in_dtypes else kernel.out_dtypes[0]
 
     def evaluate(outs: Any, ins: Any) -> None:
-        slot("evaluate")(kernel.expr, "map", outs, ins, (), None, dt.DTYPES[common])
+        slot("evaluate")(kernel.expr, kernel.kind, outs, ins, (), kernel.dim, dt.DTYPES[common])
 
     return evaluate
 
@@ -288,4 +337,5 @@ def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
 
 def assemble(graph: Graph, attributes: dict[str, Any], *, exact: bool = False) -> Program:
     """The program of a functional graph. With `exact` every operator rounds as it does in eager."""
+    collapse_views(graph)
     return _Writer(graph, attributes, exact).run()

@@ -1,12 +1,14 @@
-"""Fusion: pointwise operators of one shape become one kernel over all their operands.
+"""Fusion: pointwise and row operators over one shape become one kernel over all their operands.
 
-`MapOp` says how one node is computed an element at a time; `groups_of` collects nodes that can run
-in one pass without a cycle; `Fused` is the kernel of a group, named by its content.
+`MapOp` says how a node is computed an element at a time, `RowOp` along one dimension; `groups_of`
+collects nodes that can run in one kernel without a cycle; `Fused` is the kernel of a group, named by
+its content.
 """
 
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +20,11 @@ from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.kernel import DTYPES, Kernel, compute_type
 from flambeau._src.ir.node import Node, map_arg
 from flambeau._src.loops.lower import Tracer, Value, common_compute_type, lower
-from flambeau._src.ops.kinds import SIXTEEN
+from flambeau._src.ops.copying import _Identity
+from flambeau._src.ops.kinds import SIXTEEN, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.op import Op
 
-__all__ = ["Fused", "Group", "MapOp", "groups_of", "map_op"]
+__all__ = ["Fused", "Group", "MapOp", "RowOp", "groups_of", "map_op", "row_op"]
 
 _NUMERIC = ("Scalar", "float", "int")
 MAX_OPERANDS = 16  # outputs and inputs of one kernel (FL_MAXOPS)
@@ -82,6 +85,61 @@ class MapOp:
                 return k.constant(float(v), k.compute if floating else "float64")
             return k.constant(int(v), "int64" if floating else k.compute)
         return v
+
+
+@dataclass
+class RowOp:
+    """How a node is computed along one dimension: `expr(k, *operands, *numbers)`."""
+
+    node: Node
+    op: Op
+    expr: Any
+    operands: list[Node]
+    dim: int
+    numbers: list[Any]
+    work: dt.dtype | None  # what the operands are brought to (None: each stays what it is)
+    outs: tuple[dt.dtype, ...]
+
+    @property
+    def inputs(self) -> list[Node]:
+        return self.operands
+
+    def emit(self, k: Tracer, value: Any, exact: bool) -> tuple[Value, ...]:
+        """The node's results: values of the row, or of its elements."""
+        outer = k.compute
+        names = [self.work.name if self.work is not None else n.meta["val"].dtype.name for n in self.operands]
+        k.compute = compute_type(common_compute_type(names, [d.name for d in self.outs]))
+        args: list[Any] = []
+        for n, to in zip(self.operands, names, strict=True):
+            v, name = value(n)
+            args.append(v if name == to else k.cast(v, compute_type(to)))
+        floating = DTYPES[k.compute].kind == "f"
+        for v in self.numbers:
+            if isinstance(v, (bool, str, tuple, type(None))):
+                args.append(v)
+            else:
+                args.append(k.constant(float(v) if floating else int(v), k.compute))
+        result = self.expr(k, *args)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        made = [
+            k.cast(k.value(r, None if isinstance(r, Value) else compute_type(d.name)), compute_type(d.name))
+            for r, d in zip(results, self.outs, strict=True)
+        ]
+        k.compute = outer
+        return tuple(made)
+
+
+@dataclass
+class Take:
+    """One of several results of a node in the same group."""
+
+    node: Node
+    source: Node
+    index: int
+
+    @property
+    def inputs(self) -> list[Node]:
+        return []
 
 
 def _fitting(v: Any, name: str) -> Any:
@@ -173,77 +231,167 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
 
 def _conversion(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp | None:
     """A copy in another dtype or layout."""
-    from flambeau._src.ops.copying import _Identity  # the declaration behind every copy
-
     source = args[0].meta["val"]
     if source.dtype.is_complex or source.device.type != "cpu":
         return None
     return MapOp(node, _Identity.op, [("node", args[0])], [True], source.dtype, (val.dtype,))  # type: ignore[attr-defined]
 
 
+def row_op(node: Node) -> RowOp | None:
+    """How the node is computed along one dimension, or None when it is not."""
+    op = op_of(node)
+    if op is None or op.variant != "functional" or op.schema.is_mutable:
+        return None
+    decl = op.decl
+    vals = node.meta.get("val")
+    vals = vals if isinstance(vals, (tuple, list)) else (vals,)
+    if not all(isinstance(v, Tensor) and v.device.type == "cpu" and not v.dtype.is_complex for v in vals):
+        return None
+    args = complete_args(node)
+    outs = tuple(v.dtype for v in vals)
+    if decl.kind == "reduction" and issubclass(decl, Reduction) and decl.expr is not None:
+        if decl.compute.__func__ is not Reduction.compute.__func__:  # type: ignore[attr-defined]
+            return None
+        named = decl.named(op, args)
+        x = named["self"]
+        if not isinstance(x, Node) or x.meta["val"].dtype.is_complex:
+            return None
+        shape = x.meta["val"].shape
+        dims = wrap_dims(named.get("dim"), len(shape), empty_is_all=decl.empty_is_all)
+        if len(dims) != 1:
+            return None
+        work = decl.input_dtype(x.meta["val"], named.get("dtype"))
+        numbers = [*decl.params(named), *decl.baked(named)]
+        return RowOp(node, op, decl.expr, [x], dims[0], numbers, work, outs)
+    if decl.rows is None:
+        return None
+    form = decl.rows(*args)
+    if form is None:
+        return None
+    expr, operands, dim, numbers = form
+    if not all(isinstance(n, Node) and not n.meta["val"].dtype.is_complex for n in operands):
+        return None
+    ndim = operands[0].meta["val"].dim()
+    return RowOp(node, op, expr, operands, wrap_dim(dim, ndim), numbers, None, outs) if ndim else None
+
+
 # ---- groups ----
+
+_FEW_ROWS = 16  # a row kernel is spread over threads by rows: with fewer, big ones stay apart
+_SMALL = 32768
 
 
 @dataclass
 class Group:
-    """Nodes that run together, in order. `maps` is empty for one that is called as it is."""
+    """Nodes that run together, in order. `parts` is empty for one that is called as it is; `dim` is
+    the dimension along which a row kernel runs (None: a map)."""
 
     nodes: list[Node]
-    maps: list[MapOp] = field(default_factory=list)
+    parts: list[Any] = field(default_factory=list)
     shape: tuple[int, ...] = ()
+    dim: int | None = None
     after: set[int] = field(default_factory=set)  # the groups that this one needs, by number
 
     @property
     def inputs(self) -> list[Node]:
         inside = set(self.nodes)
         seen: dict[Node, None] = {}
-        for m in self.maps:
+        for m in self.parts:
             for n in m.inputs:
                 if n not in inside:
                     seen[n] = None
         return list(seen)
 
+    def is_row(self, shape: tuple[int, ...]) -> bool:
+        """Whether a shape is that of this group's rows' results."""
+        return self.dim is not None and _reduced(self.shape, self.dim) == shape
+
+
+def _reduced(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return (*shape[:dim], 1, *shape[dim + 1 :])
+
 
 class _Grouping:
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, rows: bool) -> None:
+        self.graph, self.rows = graph, rows
         self.groups: list[Group] = []
         self.of: dict[Node, int] = {}
+        self.by_shape: dict[tuple[int, ...], list[int]] = {}
 
     def run(self) -> list[Group]:
-        open_by_shape: dict[tuple[int, ...], list[int]] = {}
         for node in self.graph.nodes:
             if node.op in ("placeholder", "output", "get_attr"):
                 continue
             needs = {self.of[n] for n in node.all_input_nodes if n in self.of}
-            m = map_op(node)
-            if m is None:
-                self._new(Group([node], after=needs), node)
+            if self._take(node):
                 continue
-            shape = tuple(m.node.meta["val"].shape)
-            at = self._place(m, needs, open_by_shape.get(shape, ()))
-            if at is None:
-                at = self._new(Group([node], [m], shape, needs), node)
-                open_by_shape.setdefault(shape, []).append(at)
-            else:
-                g = self.groups[at]
-                g.nodes.append(node)
-                g.maps.append(m)
-                g.after |= needs - {at}
-                self.of[node] = at
+            m = map_op(node)
+            if m is not None:
+                self._add(m, tuple(node.meta["val"].shape), None, needs)
+                continue
+            r = row_op(node) if self.rows else None
+            if r is not None and self._fits(r):
+                self._add(r, tuple(r.operands[0].meta["val"].shape), r.dim, needs)
+                continue
+            self._new(Group([node], after=needs), node)
         return self._ordered()
+
+    def _take(self, node: Node) -> bool:
+        """One of several results of a row operator goes with it."""
+        if node.target is not operator.getitem or node.args[0] not in self.of:
+            return False
+        at = self.of[node.args[0]]
+        g = self.groups[at]
+        if not any(isinstance(p, RowOp) and p.node is node.args[0] for p in g.parts):
+            return False
+        g.nodes.append(node)
+        g.parts.append(Take(node, node.args[0], node.args[1]))
+        self.of[node] = at
+        return True
+
+    def _fits(self, r: RowOp) -> bool:
+        shape = tuple(r.operands[0].meta["val"].shape)
+        if 0 in shape or not shape:
+            return False
+        if len(r.outs) > 1 and any(u.target is not operator.getitem for u in r.node.users):
+            return False
+        for n in r.operands:
+            other = tuple(n.meta["val"].shape)
+            if len(other) > len(shape) or any(a not in (1, b) for a, b in zip(other[::-1], shape[::-1], strict=False)):
+                return False
+        rows = 1
+        for i, n in enumerate(shape):
+            rows *= n if i != r.dim else 1
+        return rows >= _FEW_ROWS or rows * shape[r.dim] <= _SMALL
 
     def _new(self, group: Group, node: Node) -> int:
         self.groups.append(group)
         self.of[node] = len(self.groups) - 1
         return self.of[node]
 
-    def _place(self, m: MapOp, needs: set[int], candidates: Any) -> int | None:
-        """A group of the shape that the node can join: one that it reads from, else a recent one
+    def _add(self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]) -> None:
+        node = m.node
+        at = self._place(m, shape, dim, needs)
+        if at is None:
+            at = self._new(Group([node], [m], shape, dim, needs), node)
+            self.by_shape.setdefault(shape, []).append(at)
+            return
+        g = self.groups[at]
+        g.nodes.append(node)
+        g.parts.append(m)
+        g.after |= needs - {at}
+        if g.dim is None:
+            g.dim = dim
+        self.of[node] = at
+
+    def _place(self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]) -> int | None:
+        """A group that the node can join: one that it reads from, else a recent one of its shape
         that shares an input with it."""
-        near = [g for g in candidates if g in needs]
+        near = [g for g in sorted(needs) if self._joins(self.groups[g], m, shape, dim)]
         shared = set(m.inputs)
-        near += [g for g in candidates[-4:] if g not in needs and shared & set(self.groups[g].inputs)]
+        for g in self.by_shape.get(shape, ())[-4:]:
+            if g not in needs and self._joins(self.groups[g], m, shape, dim) and shared & set(self.groups[g].inputs):
+                near.insert(0, g)
         for at in reversed(near):
             g = self.groups[at]
             if len(g.nodes) >= MAX_NODES or self._reaches(needs - {at}, at):
@@ -253,10 +401,25 @@ class _Grouping:
             return at
         return None
 
-    def _operands(self, g: Group, m: MapOp) -> int:
+    def _joins(self, g: Group, m: Any, shape: tuple[int, ...], dim: int | None) -> bool:
+        if not g.parts:
+            return False
+        if g.shape == shape:
+            return dim is None or g.dim is None or g.dim == dim
+        # A pointwise operator on the results of rows: all its operands are such.
+        return dim is None and g.is_row(shape) and all(
+            n in self.of and self.of[n] == self.groups.index(g) or not n.meta["val"].dim() for n in m.inputs
+        )
+
+    def _operands(self, g: Group, m: Any) -> int:
         inside = {*g.nodes, m.node}
-        inputs = {n for x in (*g.maps, m) for n in x.inputs if n not in inside}
-        outputs = sum(any(u not in inside for u in n.users) for n in inside)
+        inputs = {n for x in (*g.parts, m) for n in x.inputs if n not in inside}
+        outputs = 0
+        for n in inside:
+            if isinstance(n.meta.get("val"), Tensor):
+                outputs += any(u not in inside for u in n.users)
+            else:
+                outputs += sum(any(v not in inside for v in u.users) for u in n.users)
         return len(inputs) + max(outputs, 1)
 
     def _reaches(self, starts: set[int], goal: int) -> bool:
@@ -287,34 +450,62 @@ class _Grouping:
         return [self.groups[g] for g in done]
 
 
-def groups_of(graph: Graph) -> list[Group]:
-    """The nodes of a graph in the order in which they run, pointwise ones together."""
-    return _Grouping(graph).run()
+def groups_of(graph: Graph, *, rows: bool = True) -> list[Group]:
+    """The nodes of a graph in the order in which they run, those of one kernel together."""
+    groups = _Grouping(graph, rows).run()
+    for g in groups:
+        if len(g.parts) == sum(isinstance(p, (RowOp, Take)) for p in g.parts):
+            if sum(isinstance(p, RowOp) for p in g.parts) == 1:
+                # Alone, a row operator runs as in eager.
+                g.parts, g.dim = [], None
+    return _apart(groups)
+
+
+def _apart(groups: list[Group]) -> list[Group]:
+    """Groups that are called as they are have one node each."""
+    out = []
+    for g in groups:
+        if g.parts or len(g.nodes) == 1:
+            out.append(g)
+        else:
+            out += [Group([n]) for n in g.nodes]
+    return out
 
 
 # ---- kernels ----
 
 
 class Fused:
-    """The map kernel of a group: which tensors it writes and reads, and its IR."""
+    """The kernel of a group: which tensors it writes and reads, and its IR."""
 
     def __init__(self, group: Group, exact: bool = False) -> None:
-        self.maps, self.exact = group.maps, exact
+        self.parts, self.exact = group.parts, exact
+        self.shape, self.dim = group.shape, group.dim
         inside = set(group.nodes)
         self.inputs = group.inputs
-        self.outputs = [n for n in group.nodes if any(u not in inside for u in n.users)]
+        self.outputs = [
+            n for n in group.nodes
+            if isinstance(n.meta["val"], Tensor) and any(u not in inside for u in n.users)
+        ]
         self.in_dtypes = tuple(n.meta["val"].dtype.name for n in self.inputs)
         self.out_dtypes = tuple(n.meta["val"].dtype.name for n in self.outputs)
-        self.kernel: Kernel = lower(self.expr, "map", self.in_dtypes, self.out_dtypes)
-        text = str(self.kernel)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        names = "_".join(dict.fromkeys(m.op.name.strip("_") for m in self.maps))
+        self.kind = "map" if self.dim is None else "row"
+        self.kernel: Kernel = lower(self.expr, self.kind, self.in_dtypes, self.out_dtypes)
+        digest = hashlib.sha256(str(self.kernel).encode()).hexdigest()[:16]
+        names = "_".join(dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take)))
         self.symbol = f"fused_{names[:40]}_{digest}"
 
     def expr(self, k: Tracer, *loads: Value) -> tuple[Value, ...]:
         """All nodes on one element."""
-        known = {n: (v, n.meta["val"].dtype.name) for n, v in zip(self.inputs, loads, strict=True)}
-        for m in self.maps:
-            (v,) = m.emit(k, known.__getitem__, self.exact)
-            known[m.node] = (v, m.outs[0].name)
+        known: dict[Node, Any] = {
+            n: (v, n.meta["val"].dtype.name) for n, v in zip(self.inputs, loads, strict=True)
+        }
+        several: dict[Node, tuple[Value, ...]] = {}
+        for m in self.parts:
+            if isinstance(m, Take):
+                known[m.node] = (several[m.source][m.index], m.node.meta["val"].dtype.name)
+                continue
+            made = m.emit(k, known.__getitem__, self.exact)
+            several[m.node] = made
+            known[m.node] = (made[0], m.outs[0].name)
         return tuple(known[n][0] for n in self.outputs)

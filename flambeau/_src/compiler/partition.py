@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,10 @@ def default_partition(joint: Joint) -> Cut:
             forward.update(_ancestors([node]))
     backward = _ancestors(joint.gradients, forward)
     backward.difference_update(joint.tangents)
+    for node in list(backward):  # one of several results: the forward takes it apart
+        if node.target is operator.getitem and node.args[0] in forward:
+            backward.discard(node)
+            forward.add(node)
     saved: dict[Node, None] = {}
 
     def need(node: Node) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
-from flambeau._src.ops.overload import OpOverload
+from flambeau._src.ops.op import packet
+from flambeau._src.ops.overload import OpOverload, overload_of
 
-__all__ = ["drop_aliases", "drop_dead", "merge_equal", "op_of", "tidy"]
+__all__ = ["collapse_views", "drop_aliases", "drop_dead", "merge_equal", "op_of", "tidy"]
 
 _ITSELF = frozenset({"alias", "detach", "lift_fresh"})
 
@@ -96,8 +98,44 @@ def _writes(node: Node) -> bool:
     return op is not None and op.schema.is_mutable
 
 
+def collapse_views(graph: Graph) -> None:
+    """Every view is one of a value that is no view; one of several views is a view as well."""
+    strided = overload_of(packet("as_strided").ops[0])
+    roots: dict[Node, Node] = {}
+    for node in list(graph.nodes):
+        source = _viewed(node)
+        if source is None:
+            continue
+        root = roots.get(source, source)
+        roots[node] = root
+        val = node.meta.get("val")
+        if root is source and node.target is not operator.getitem:
+            continue
+        if isinstance(val, Tensor) and isinstance(root.meta.get("val"), Tensor):
+            node.target = strided
+            node.args = (root, list(val.shape), list(val.stride()), val.storage_offset())
+            node.kwargs = {}
+    drop_dead(graph)
+
+
+def _viewed(node: Node) -> Node | None:
+    """What a node is a view of, as it stands; None for one that is no view."""
+    op = op_of(node)
+    if op is not None and op.decl.kind == "view" and op.variant == "functional":
+        source = node.args[0]
+        if isinstance(source, Node) and isinstance(source.meta.get("val"), Tensor):
+            val = node.meta.get("val")
+            same = not isinstance(val, Tensor) or val.dtype is source.meta["val"].dtype
+            return source if same else None
+    if node.target is operator.getitem and isinstance(node.args[0], Node):
+        many = op_of(node.args[0])
+        if many is not None and many.decl.kind == "view":
+            return _viewed(node.args[0])
+    return None
+
+
 def tidy(graph: Graph) -> None:
-    """All of them."""
+    """What serves every back end."""
     drop_dead(graph)
     drop_aliases(graph)
     merge_equal(graph)

@@ -63,6 +63,9 @@ class _Softmax(Opaque):
         e = k.exp(x - k.max(x))
         return e / k.sum(e)
 
+    def rows(x: Any, dim: int, half_to_float: bool) -> Any:
+        return _Softmax.expr, [x], dim, []
+
     def meta(x: Tensor, dim: int, half_to_float: bool) -> TensorSpec:
         if half_to_float:
             raise RuntimeError("softmax with half to float conversion is not supported on CPU")
@@ -87,6 +90,9 @@ class _LogSoftmax(Opaque):
         d = x - k.max(x)
         return d - k.log(k.sum(k.exp(d)))
 
+    def rows(x: Any, dim: int, half_to_float: bool) -> Any:
+        return _LogSoftmax.expr, [x], dim, []
+
     def meta(x: Tensor, dim: int, half_to_float: bool) -> TensorSpec:
         if half_to_float:
             raise RuntimeError("softmax with half to float conversion is not supported on CPU")
@@ -109,6 +115,9 @@ class SoftmaxBackward(Opaque):
 
     def expr(k: Any, g: Any, o: Any) -> Any:
         return o * (g - k.sum(g * o))
+
+    def rows(g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
+        return SoftmaxBackward.expr, [g, o], dim, []
 
     def meta(g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> TensorSpec:
         wrap_dim(dim, g.dim())
@@ -134,6 +143,9 @@ class LogSoftmaxBackward(Opaque):
 
     def expr(k: Any, g: Any, o: Any) -> Any:
         return g - k.exp(o) * k.sum(g)
+
+    def rows(g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
+        return LogSoftmaxBackward.expr, [g, o], dim, []
 
     def meta(g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> TensorSpec:
         wrap_dim(dim, g.dim())
@@ -256,6 +268,12 @@ class NativeLayerNorm(Opaque):
             TensorSpec(stats, kind, x.device),
             TensorSpec(stats, kind, x.device),
         )
+
+    def rows(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+        if len(shape) != 1:
+            return None
+        operands = [t for t in (x, weight, bias) if t is not None]
+        return _norm_expr(weight is not None, bias is not None), operands, -1, [eps]
 
     def kernel(outs: Any, x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> None:
         rows, cols = rows_of(x, len(shape))

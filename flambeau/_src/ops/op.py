@@ -37,6 +37,8 @@ class Declaration:
     geometry_only   reads nothing but shapes of its tensor arguments
     no_gradient     outputs carry gradients that are known not to be worked out (their backward says so)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
+    rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row kernel
+                along one dimension, for fusion
     saves_by    names of non-tensor arguments on which the saved set depends
     """
 
@@ -62,6 +64,7 @@ class Declaration:
     tags: tuple[str, ...] = ()
 
     expr: Callable[..., Any] | None = None
+    rows: Callable[..., Any] | None = None
     decompose: Callable[..., Any] | None = None
     meta: Callable[..., Any] | None = None
     vjp: Callable[..., Any] | None = None
