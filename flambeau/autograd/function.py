@@ -14,6 +14,7 @@ from flambeau import Tensor
 from flambeau._src.autograd import custom, hooks
 from flambeau._src.autograd.graph import Node
 from flambeau._src.autograd.saved import SavedTensor
+from flambeau._src.core.slots import fill
 from flambeau._src.core.state import thread
 
 __all__ = [
@@ -241,7 +242,7 @@ class Function(_SingleLevelFunction):
         elif has_setup:
             args = _bound(cls.forward, args, kwargs)
         if thread.functorch:
-            if not has_setup:
+            if not has_setup and any(level.kind != "dual" for level in thread.functorch):
                 raise RuntimeError(
                     "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, "
                     "jacrev, ...), it must override the setup_context staticmethod. For more details, "
@@ -249,8 +250,17 @@ class Function(_SingleLevelFunction):
                 )
             from flambeau._src.autograd import transforms  # lazy: transforms are heavy
 
-            return transforms.call_custom(cls, args)
+            return transforms.call_custom(cls, args, has_setup)
         return custom.apply(cls, args, has_setup)
+
+
+def _make_function(name: str, methods: dict[str, Any]) -> Any:
+    """A Function class of these static methods."""
+    return FunctionMeta(name, (Function,), {k: staticmethod(v) for k, v in methods.items()})
+
+
+fill("make_function", _make_function)
+fill("default_function_vmap", lambda: Function.vmap)
 
 
 def _bound(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau._src.autograd.custom_transforms import call_custom
 from flambeau._src.autograd.pulling import GradLevel, pull
 from flambeau._src.autograd.saved import disable_hooks, enable_hooks
 from flambeau._src.core import state
@@ -343,19 +344,19 @@ def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
             f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the given "
             f"forward gradient is of size {list(tangent.shape)}."
         )
-    if tangent.dtype is not primal.dtype and not (primal.dtype.is_complex and not tangent.dtype.is_complex):
-        raise RuntimeError(
-            f"Trying to set a forward gradient that has a different dtype than that of the original "
-            f"Tensor, this is not supported. Tensor has dtype {primal.dtype} while the given forward "
-            f"gradient has dtype {tangent.dtype}."
-        )
     return dual(primal, tangent, level)
 
 
 def unpack(t: Any, level: Level) -> tuple[Any, Any]:
     """Primal and tangent at a level; None for a tensor without one."""
     i = info(t)
-    return (i.primal, i.tangent) if isinstance(i, Dual) and i.level is level else (t, None)
+    return (i.primal, i.tangent) if isinstance(i, Dual) and i.level is level else (primal_of(t), None)
+
+
+def primal_of(t: Tensor) -> Tensor:
+    """t without tangents of levels that are over."""
+    i = info(t)
+    return primal_of(i.primal) if isinstance(i, Dual) and not i.level.alive else t
 
 
 def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tuple[Any, ...]:
@@ -443,6 +444,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 
 __all__ = [
-    "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "make_dual", "unpack",
+    "call_custom", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "make_dual", "primal_of", "unpack",
     "vjp", "vmap",
 ]  # fmt: skip

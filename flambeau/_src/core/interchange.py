@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
-from flambeau._src.core.slots import fill
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 
 _NUMPY = {
@@ -58,7 +58,7 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
     The storage cannot be resized any more: the array looks at its bytes.
     """
     if self._bits & state.FUNCTORCH:
-        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+        return slot("transformed_value")(self).numpy(force=force)
     if force:
         self = self.detach().cpu().resolve_conj().resolve_neg()
     if self.requires_grad:

@@ -370,6 +370,19 @@ def transformed_repr(t: Tensor) -> str:
     return text[:-1] + ", tangent=" + repr(i.tangent) + ")"
 
 
+def transformed_value(t: Tensor) -> Tensor:
+    """The one value behind a dual tensor (slot 'transformed_value').
+
+    Raises:
+        RuntimeError: it is batched.
+    """
+    value = plain(t)
+    if info(value) is not None:
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+    return value
+
+
+fill("transformed_value", transformed_value)
 fill("transformed_bool", transformed_bool)
 fill("transformed_repr", transformed_repr)
 TABLE["_local_scalar_dense"] = lambda b, op, args: refuse_item(args[0])
