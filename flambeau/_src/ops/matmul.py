@@ -298,6 +298,15 @@ class Matmul(Composite):
     schema = "matmul(Tensor self, Tensor other) -> Tensor"
     out = "out"
 
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        """Two matrices are mm, which is also what is recorded."""
+        if op.variant != "functional":
+            return None
+        if aten.mm.fast is None:
+            aten.mm._set_fast(slot("fast_of")("mm"))
+        return aten.mm.fast
+
     def decompose(self: Tensor, other: Tensor) -> Tensor:
         return multiply(self, other, None)
 
