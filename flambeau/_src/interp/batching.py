@@ -84,13 +84,15 @@ def shift(b: Batch, op: Op, args: Args) -> Any:
     for a, v in zip(op.schema.args, args, strict=True):
         if isinstance(v, Tensor):
             v = b.full(v)
+            if v is not args[0] and op.base.name.endswith("_scatter"):
+                v = aten.clone(v, memory_format=layout.contiguous_format)  # it is written into
             if n == 0 and dims:
                 v = aten.unsqueeze(v, 1)
         elif a.name in dims and v is not None:
             v = shifted(v, n)
         new.append(v)
     result = dispatch(op, tuple(new))
-    if n == 0 and dims and op.base.name not in ("select", "unbind", "split", "unfold"):
+    if n == 0 and dims and op.base.name not in ("select", "unbind", "split"):
         result = _squeezed(result)
     return args[0] if op.variant == "inplace" else b.wrap(result)
 
@@ -214,6 +216,21 @@ def write(b: Batch, op: Op, args: Args) -> Any:
     return b.wrap(dispatch(op, (b.full(args[0]), *new[1:])))
 
 
+@rule("masked_fill")
+def masked_fill(b: Batch, op: Op, args: Args) -> Any:
+    x, mask, value = args
+    if not b.has(value):
+        return pointwise(b, op, args)
+    refuse_inplace(b, op, args)
+    n = max(x.dim(), mask.dim())
+    fill = aten._to_copy(b.padded(value, n), dtype=x.dtype)
+    result = aten.where(b.padded(mask, n), fill, b.padded(x, n))
+    if op.variant == "inplace":
+        aten.copy_(b.front(x), result)
+        return x
+    return b.wrap(result)
+
+
 @rule("cat", "stack")
 def join(b: Batch, op: Op, args: Args) -> Any:
     tensors = list(args[0])
@@ -261,7 +278,7 @@ def mm(b: Batch, op: Op, args: Args) -> Any:
     x, y = args
     if not b.has(y) and op.base.name == "mm":
         v = b.front(x)
-        flat = aten.mm(aten.reshape(v, (-1, x.shape[1])), y)
+        flat = aten.mm(aten.reshape(v, (b.size * x.shape[0], x.shape[1])), y)
         return b.wrap(aten.reshape(flat, (b.size, x.shape[0], y.shape[1])))
     return b.wrap(aten.matmul(b.front(x), b.front(y)))
 
@@ -285,7 +302,8 @@ def addmm(b: Batch, op: Op, args: Args) -> Any:
     c, x, y, beta, alpha = args
     if op.base.name == "addmm" and not b.has(c) and not b.has(y) and c.dim() <= 1:
         v = b.front(x)
-        flat = aten.addmm(c, aten.reshape(v, (-1, x.shape[1])), y, beta=beta, alpha=alpha)
+        rows = aten.reshape(v, (b.size * x.shape[0], x.shape[1]))
+        flat = aten.addmm(c, rows, y, beta=beta, alpha=alpha)
         return b.wrap(aten.reshape(flat, (b.size, x.shape[0], y.shape[1])))
     product = aten.matmul(b.front(x), b.front(y))
     product = product if alpha == 1 else product * alpha
@@ -658,6 +676,6 @@ def nll_loss_backward(b: Batch, op: Op, args: Args) -> Any:
     return b.wrap(aten.reshape(out, (b.size, *x.shape)))
 
 
-INPLACE.update((shift, write, index_along, index_put))
+INPLACE.update((shift, write, masked_fill, index_along, index_put))
 KINDS.setdefault("factory", lambda b, op, args: dispatch(op, args))
 _ = (fallback, info, pointwise)
