@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into
+from flambeau._src.ops.call import aten, copy_into, overlaps_itself
 from flambeau._src.ops.copying import check_expands, fill_with
 from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
 from flambeau._src.ops.op import NODE_NUMBERS, Declaration, TensorSpec
@@ -154,7 +154,11 @@ class Scatter(Declaration):
 
     @classmethod
     def run(cls, self: Tensor, src: Tensor, *where: Any) -> Tensor:
-        out = keep_geometry(self)
+        if overlaps_itself(self):  # an expanded tensor: every element gets its own bytes
+            out = _native.empty(self.shape, self.dtype, self.device)
+            copy_into(out, self)
+        else:
+            out = keep_geometry(self)
         size, stride, offset = cls.of.view(out, *where)
         check_part(src, size)
         if not out.untyped_storage().is_fake:
@@ -165,7 +169,8 @@ class Scatter(Declaration):
     def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
         self, src, *where = args
         check_part(src, cls.of.view(self, *where)[0])
-        return TensorSpec(self.shape, self.dtype, self.device, self.stride())
+        stride = None if overlaps_itself(self) else self.stride()
+        return TensorSpec(self.shape, self.dtype, self.device, stride)
 
 
 def zeros_for(src: Tensor, g: Tensor) -> Tensor:
