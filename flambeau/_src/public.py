@@ -13,7 +13,8 @@ from flambeau._src.core import checks, dlpack, generator, interchange, printing,
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import function, lazy  # noqa: F401
 from flambeau._src import _native, toplevel
-from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, questions, search, shapes
+from flambeau._src.util import errors
+from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, linalg, matrices, questions, search, shapes
 
 _ENGINE = ("flambeau._src", "flambeau._native")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -24,6 +25,8 @@ LAZY_MODULES = (
     "storage", "types", "version", "return_types", "_utils", "_nn", "_C", "ops", "sparse",
     "accelerator", "cpu", "mps", "xpu", "masked", "nested", "quantization", "ao",
     "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
+    "futures", "functional", "torch_version", "_jit_internal", "__config__", "mtia", "_ops", "_library",
+    "quasirandom", "signal", "_subclasses", "_logging", "monitor", "package", "_guards",
     *lazy.MODULE_NAMES,
 )  # fmt: skip
 LAZY_NAMES: dict[str, tuple[str, str]] = {
@@ -34,6 +37,15 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
     "enable_grad": ("flambeau.autograd.grad_mode", "enable_grad"),
     "set_grad_enabled": ("flambeau.autograd.grad_mode", "set_grad_enabled"),
     "inference_mode": ("flambeau.autograd.grad_mode", "inference_mode"),
+    "OutOfMemoryError": ("flambeau._src.util.errors", "OutOfMemoryError"),
+    "AcceleratorError": ("flambeau._src.util.errors", "AcceleratorError"),
+    "FatalError": ("flambeau._src.util.errors", "FatalError"),
+    "JITException": ("flambeau._src.util.errors", "JITException"),
+    "Future": ("flambeau.futures", "Future"),
+    "ScriptModule": ("flambeau.jit", "ScriptModule"),
+    "GradScaler": ("flambeau.amp", "GradScaler"),
+    "DisableTorchFunction": ("flambeau._src.interp.function", "DisableTorchFunction"),
+    "DisableTorchFunctionSubclass": ("flambeau._src.interp.function", "DisableTorchFunctionSubclass"),
     "compile": ("flambeau._src.compiler.api", "compile"),
     **lazy.NAMES,
 }
@@ -44,7 +56,7 @@ def tensor_methods() -> dict[str, Any]:
     return {
         **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
-        **hooks.METHODS, **tensors.METHODS, **compare.METHODS,
+        **hooks.METHODS, **linalg.METHODS, **tensors.METHODS, **compare.METHODS,
     }  # fmt: skip
 
 
@@ -54,7 +66,7 @@ def functions() -> dict[str, Any]:
         "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS, **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS, **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
 
@@ -70,6 +82,9 @@ def adopt(root: str, namespace: dict[str, Any]) -> None:
         value.__module__ = root
     _native.UntypedStorage.__module__ = f"{root}.storage"
     return_types.set_home(f"{root}.return_types")
+    for name in errors.__all__:
+        error = getattr(errors, name)
+        error.__module__ = error.__module__.replace("flambeau", root, 1)
 
 
 def operator_methods() -> dict[str, Any]:

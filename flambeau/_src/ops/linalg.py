@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Reduction, wrap_dims
+from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.kinds import Composite, Opaque, Reduction, TensorSpec, reduced_shape, wrap_dim, wrap_dims
 from flambeau._src.ops.reduce import even_share, reduction_samples
 
 
@@ -84,24 +85,175 @@ def _shared(g: Any, x: Any, n: Any, dim: Any) -> Any:
     return g * aten.sgn(x) * mask / count
 
 
-class NormScalar(Composite):
-    """The p-norm of all elements."""
+def _norm(schema: str, pick: Any, out: Any) -> None:
+    """One overload of `norm`: `pick(*args)` gives (self, p, dim, keepdim, dtype)."""
 
-    schema = "norm.Scalar(Tensor self, Scalar p=2) -> Tensor"
+    def meta(*args: Any) -> Any:
+        x, p, dim, keepdim, dtype = pick(*args)
+        VectorNorm.check(x, p, dim, keepdim, dtype)
+        if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+            raise RuntimeError(f"norm(): the desired output dtype should be either floating point or complex. Got {dt.scalar_name(dtype)} instead.")
+        shape = reduced_shape(x.shape, wrap_dims(dim, x.dim()), keepdim)
+        kind = dt.REAL_OF.get(dtype or x.dtype, dtype or x.dtype)
+        return TensorSpec(shape, kind, x.device)
+
+    def kernel(result: Tensor, *args: Any) -> None:
+        x, p, dim, keepdim, dtype = pick(*args)
+        slot("copy_into")(result, aten.linalg_vector_norm(x, p, dim, keepdim, dtype=dtype))
+
+    def vjp(b: Any, g: Any, *args: Any) -> Any:
+        return VectorNorm.vjp(b, g, *pick(*args))
+
+    type(schema.partition("(")[0], (Opaque,), {
+        "__doc__": "The p-norm.", "__module__": __name__, "schema": schema, "public": "", "out": out, "meta": meta, "kernel": kernel,
+        "vjp": vjp, "saves_by": ("p",),
+    })  # fmt: skip
+
+
+_norm("norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
+      lambda x, p, dtype: (x, 2 if p is None else p, None, False, dtype), "ScalarOpt_dtype_out")  # fmt: skip
+_norm("norm.Scalar(Tensor self, Scalar p=2) -> Tensor", lambda x, p: (x, p, None, False, None), "Scalar_out")
+_norm("norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+      lambda x, p, dim, keepdim, dtype: (x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype), "dtype_out")  # fmt: skip
+_norm("norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
+      lambda x, p, dim, keepdim: (x, 2 if p is None else p, tuple(dim) or None, keepdim, None), "out")  # fmt: skip
+
+
+def _matrix_dims(a: Tensor, dim: Any, name: str = "linalg.matrix_norm") -> tuple[int, int]:
+    if a.dim() < 2:
+        raise RuntimeError(f"{name}: The input tensor A must have at least 2 dimensions.")
+    dim = (dim,) if isinstance(dim, int) else tuple(dim)
+    if len(dim) != 2:
+        raise RuntimeError(f"{name}: dim must be a 2-tuple. Got {' '.join(map(str, dim))}")
+    rows, cols = wrap_dim(dim[0], a.dim()), wrap_dim(dim[1], a.dim())
+    if rows == cols:
+        raise RuntimeError(f"{name}: dims must be different. Got ({dim[0]}, {dim[1]})")
+    return rows, cols
+
+
+def _check_float(a: Tensor, name: str) -> None:
+    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}")
+
+
+class MatrixNorm(Composite):
+    """The norms induced by vector norms (1, -1, 2, -2, inf, -inf) over two dimensions."""
+
+    schema = "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
     public = ""
+    out = "out"
 
-    def decompose(x: Tensor, p: Any) -> Tensor:
-        return aten.linalg_vector_norm(x, p)
+    def decompose(a: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
+        _check_float(a, "linalg.matrix_norm")
+        size = abs(float(order))
+        if size not in (1, 2, math.inf):
+            raise RuntimeError(f"linalg.matrix_norm: Order {order} not supported.")
+        rows, cols = _matrix_dims(a, dim)
+        pick = aten.amax if order > 0 else aten.amin
+        if size == 2:
+            a = a if dtype is None else a.to(dtype)
+            order_ = [i for i in range(a.dim()) if i not in (rows, cols)] + [rows, cols]
+            r = pick(aten.linalg_svdvals(a.permute(order_)), [-1], keepdim)
+            return _put_back(r, rows, cols) if keepdim else r
+        first, second = (rows, cols) if size == 1 else (cols, rows)
+        if not keepdim and second > first:
+            second -= 1
+        sums = aten.linalg_vector_norm(a, 1.0, [first], keepdim, dtype=dtype)
+        return pick(sums, [second], keepdim)
 
 
-class NormDim(Composite):
-    """The p-norm over dimensions."""
+def _put_back(r: Tensor, rows: int, cols: int) -> Tensor:
+    """A result whose last dimension is 1 with extents of 1 at rows and cols."""
+    r = r.squeeze(-1)
+    for d in sorted((rows, cols)):
+        r = r.unsqueeze(d)
+    return r
 
-    schema = "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor"
+
+class MatrixNormStr(Composite):
+    """The Frobenius ('fro') or nuclear ('nuc') norm over two dimensions."""
+
+    schema = (
+        "linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    )
     public = ""
+    out = "str_ord_out"
 
-    def decompose(x: Tensor, p: Any, dim: Any, keepdim: bool) -> Tensor:
-        return aten.linalg_vector_norm(x, 2 if p is None else p, list(dim) or None, keepdim)
+    def decompose(a: Tensor, order: str, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
+        _check_float(a, "linalg.matrix_norm")
+        if order not in ("fro", "nuc"):
+            raise RuntimeError(f"linalg.matrix_norm: Order {order} not supported.")
+        rows, cols = _matrix_dims(a, dim)
+        if order == "fro":
+            return aten.linalg_vector_norm(a, 2, [rows, cols], keepdim, dtype=dtype)
+        a = a if dtype is None else a.to(dtype)
+        order_ = [i for i in range(a.dim()) if i not in (rows, cols)] + [rows, cols]
+        r = aten.linalg_svdvals(a.permute(order_)).sum(-1, keepdim)
+        return _put_back(r, rows, cols) if keepdim else r
+
+
+class LinalgNorm(Composite):
+    """A vector norm, or the matrix norm that ord and dim ask for."""
+
+    schema = "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    public = ""
+    out = "out"
+
+    def decompose(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
+        if dim is not None:
+            if len(dim) not in (1, 2):
+                raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
+        elif order is not None and x.dim() not in (1, 2):
+            raise RuntimeError(
+                "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+                f"{x.dim()}D."
+            )
+        if order is not None and ((dim is not None and len(dim) == 2) or (dim is None and x.dim() == 2)):
+            return aten.linalg_matrix_norm(x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+        return aten.linalg_vector_norm(x, 2 if order is None else order, dim, keepdim, dtype=dtype)
+
+
+class LinalgNormStr(Composite):
+    """The matrix norm of that name."""
+
+    schema = "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    public = ""
+    out = "ord_str_out"
+
+    def decompose(x: Tensor, order: str, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
+        if dim is not None and len(dim) not in (1, 2):
+            raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
+        if dim is None and x.dim() != 2:
+            raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {x.dim()}D.")
+        return aten.linalg_matrix_norm(x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+
+
+@overridable
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Tensor | None = None, dtype: Any = None
+) -> Tensor:
+    """The p-norm of input over dim (all elements when None): 'fro' and None are 2, 'nuc' is the matrix norm."""
+    one = dim is None or isinstance(dim, int) or len(dim) <= 2
+    if p == "fro" and one:
+        return aten.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype, **_given(out))
+    if isinstance(p, str):
+        where = tuple(range(input.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+        return aten.linalg_matrix_norm(input, p, where, keepdim, dtype=dtype, **_given(out))
+    return aten.linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, **_given(out))
+
+
+def _given(out: Any) -> dict[str, Any]:
+    return {} if out is None else {"out": out}
+
+
+def norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """torch.norm of this tensor."""
+    return norm(self, p, dim, keepdim, dtype=dtype)
+
+
+norm_method.__name__ = norm_method.__qualname__ = "norm"
+FUNCTIONS: dict[str, Any] = {"norm": norm}
+METHODS: dict[str, Any] = {"norm": norm_method}
 
 
 class CosineSimilarity(Composite):

@@ -1,7 +1,8 @@
 """Resizing: nearest, linear, cubic and anti-aliased interpolation of the spatial dimensions.
 
 Every mode is a linear map along each dimension: an output place is a weighted sum of a few input
-places (`taps`). Coordinates are computed in the dtype in which values are (float32 for 16-bit)."""
+places (`taps`). Coordinates are computed in float64, but for the nearest place, where rounding decides,
+in the dtype in which values are (float32 for 16-bit)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import not_implemented, store, wide
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.op import packet
 
 _CUBIC = -0.75  # Keys 1981; the anti-aliased filter takes -0.5
 
@@ -45,19 +47,21 @@ def taps(mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kin
     import numpy as np  # lazy: NumPy is heavy
 
     out = np.arange(n_out).astype(kind)
-    step = ratio(n_in, n_out, align, scale, kind)
     if mode in ("nearest", "nearest-exact"):
+        step = ratio(n_in, n_out, align, scale, kind)
         at = out * step if mode == "nearest" else (out + kind(0.5)) * step
         return [(np.minimum(np.floor(at.astype(np.float32)).astype(np.int64), n_in - 1), None)]
-    at = out * step if align else (out + kind(0.5)) * step - kind(0.5)
+    out = np.arange(n_out, dtype=np.float64)
+    step = ratio(n_in, n_out, align, scale, np.float64)
+    at = out * step if align else (out + 0.5) * step - 0.5
     if mode == "linear":
         if n_in == n_out and (align or step == 1):
             return [(np.arange(n_in), None)]
-        at = np.maximum(at, kind(0))
+        at = np.maximum(at, 0)
     low = np.minimum(np.floor(at).astype(np.int64), n_in - 1)
-    t = np.clip(at - low.astype(kind), kind(0), kind(1))
+    t = np.clip(at - low, 0, 1)
     if mode == "linear":
-        return [(low, kind(1) - t), (np.minimum(low + 1, n_in - 1), t)]
+        return [(low, (1 - t).astype(kind)), (np.minimum(low + 1, n_in - 1), t.astype(kind))]
     return [(np.clip(low - 1 + i, 0, n_in - 1), w.astype(kind)) for i, w in enumerate(_cubic_weights(t, _CUBIC))]
 
 
@@ -209,7 +213,7 @@ class Resampling:
         store(out, a)
 
     def back_vjp(self, b: Any, gg: Any, g: Any, size: Any, shape: Any, *rest: Any) -> Any:
-        return getattr(aten, self.name)(gg, size, *rest)
+        return self.call(gg, size, *rest)
 
     def plain(self, x: Tensor, size: Any, *rest: Any) -> Tensor:
         """`.vec`: sizes or scale factors."""
@@ -225,7 +229,11 @@ class Resampling:
         else:
             scales = (None,) * self.d
         head = (align,) if self.linear else ()
-        return getattr(aten, self.name)(x, size, *head, *scales)
+        return self.call(x, size, *head, *scales)
+
+    def call(self, *args: Any) -> Any:
+        """The overload that takes sizes (which of the two a call means, its arguments need not say)."""
+        return dispatch(packet(self.name).ops[1], args)
 
     def samples(self, s: Any) -> Iterator[Any]:
         small, large = [2, 3, 4][: self.d], [7, 5, 6][: self.d]
