@@ -89,7 +89,7 @@ class MapOp:
 
 @dataclass
 class RowOp:
-    """How a node is computed along one dimension: `expr(k, *operands, *numbers)`."""
+    """How a node is computed along one dimension: `expr(k, *operands, *numbers, *baked)`."""
 
     node: Node
     op: Op
@@ -97,6 +97,7 @@ class RowOp:
     operands: list[Node]
     dim: int
     numbers: list[Any]
+    baked: list[Any]
     work: dt.dtype | None  # what the operands are brought to (None: each stays what it is)
     outs: tuple[dt.dtype, ...]
 
@@ -114,12 +115,8 @@ class RowOp:
             v, name = value(n)
             args.append(v if name == to else k.cast(v, compute_type(to)))
         floating = DTYPES[k.compute].kind == "f"
-        for v in self.numbers:
-            if isinstance(v, (bool, str, tuple, type(None))):
-                args.append(v)
-            else:
-                args.append(k.constant(float(v) if floating else int(v), k.compute))
-        result = self.expr(k, *args)
+        args += [k.constant(float(v) if floating else int(v), k.compute) for v in self.numbers]
+        result = self.expr(k, *args, *self.baked)
         results = result if isinstance(result, (tuple, list)) else (result,)
         made = [
             k.cast(k.value(r, None if isinstance(r, Value) else compute_type(d.name)), compute_type(d.name))
@@ -261,8 +258,8 @@ def row_op(node: Node) -> RowOp | None:
         if len(dims) != 1:
             return None
         work = decl.input_dtype(x.meta["val"], named.get("dtype"))
-        numbers = [*decl.params(named), *decl.baked(named)]
-        return RowOp(node, op, decl.expr, [x], dims[0], numbers, work, outs)
+        numbers, baked = decl.params(named), decl.baked(named)
+        return RowOp(node, op, decl.expr, [x], dims[0], numbers, baked, work, outs)
     if decl.rows is None:
         return None
     form = decl.rows(*args)
@@ -272,7 +269,7 @@ def row_op(node: Node) -> RowOp | None:
     if not all(isinstance(n, Node) and not n.meta["val"].dtype.is_complex for n in operands):
         return None
     ndim = operands[0].meta["val"].dim()
-    return RowOp(node, op, expr, operands, wrap_dim(dim, ndim), numbers, None, outs) if ndim else None
+    return RowOp(node, op, expr, operands, wrap_dim(dim, ndim), numbers, [], None, outs) if ndim else None
 
 
 # ---- groups ----

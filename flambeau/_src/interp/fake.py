@@ -414,7 +414,7 @@ class FakeTensorMode(TorchDispatchMode):
         if specs is not None:
             return self._wrap_all(specs)
         if getattr(decl, "geometry_only", False) and hasattr(decl, "run"):
-            return self._wrap_all(decl.run(*args))
+            return self._view(op, args)
         if decl.decompose is not None:
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
                 return decl.decompose(*args)
