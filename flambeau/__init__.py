@@ -18,11 +18,12 @@ from flambeau._src.ops import registry as _registry  # noqa: F401
 from flambeau._src.interp import record as _record  # noqa: F401
 from flambeau._src.loops import eager as _eager  # noqa: F401
 from flambeau._src import public as _public
+from flambeau.torch_version import TorchVersion
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__version__ = "2.13.0"
+__version__ = TorchVersion("2.13.0")
 
 Tensor = _native.Tensor
 device = _native.device
@@ -74,4 +75,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_LAZY, *_public.LAZY_NAMES})
 
 
-del annotations, TYPE_CHECKING
+legacy_contiguous_format = contiguous_format  # noqa: F821 (from the tables)
+del annotations, TYPE_CHECKING, TorchVersion

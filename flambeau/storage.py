@@ -196,7 +196,7 @@ def _repr(self: Any) -> str:
     info = f"[torch.storage.UntypedStorage(device={self.device}) of size {len(self)}]"
     if self.device.type == "meta":
         return "...\n" + info
-    return "".join(f" {byte}\n" for byte in memoryview(self)) + info
+    return " " + "\n ".join(map(str, memoryview(self))) + "\n" + info
 
 
 def _copy_into(self: Any, source: Any, non_blocking: bool | None = None) -> Any:
@@ -723,7 +723,7 @@ def _legacy_classes() -> dict[str, type]:
     made = {}
     for name, dtype in _storage_type_to_dtype_map().items():
         made[name] = _LegacyStorageMeta(
-            name, (_LegacyStorage,), {"dtype": dtype, "__module__": __name__}
+            name, (_LegacyStorage,), {"dtype": dtype, "__module__": torch.__name__}
         )
     return made
 
@@ -731,5 +731,9 @@ def _legacy_classes() -> dict[str, type]:
 _LEGACY = _legacy_classes()
 globals().update(_LEGACY)
 #: What stands in the root of the package too.
-PUBLIC: dict[str, Any] = {"TypedStorage": TypedStorage, **_LEGACY}
+PUBLIC: dict[str, Any] = {
+    "TypedStorage": TypedStorage,
+    "Storage": _LEGACY["FloatStorage"],
+    **_LEGACY,
+}
 _attach()

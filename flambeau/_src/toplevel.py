@@ -23,7 +23,7 @@ def is_tensor(obj: Any, /) -> bool:
 
 def is_storage(obj: Any, /) -> bool:
     """Whether obj is a storage."""
-    return isinstance(obj, _native.UntypedStorage)
+    return isinstance(obj, _native.UntypedStorage) or hasattr(obj, "_untyped_storage")
 
 
 @overridable
@@ -175,6 +175,25 @@ def get_deterministic_debug_mode() -> int:
     return (1 if warn else 2) if on else 0
 
 
+def get_device_module(device: Any = None) -> Any:
+    """The module of a kind of device (torch.cuda, torch.cpu); None: that of the accelerator."""
+    if isinstance(device, _native.device):
+        kind = device.type
+    elif isinstance(device, str):
+        kind = _native.device(device).type
+    elif device is None:
+        # Without an accelerator the CPU stands for it.
+        kind = "cpu"
+    else:
+        raise RuntimeError(f"Invalid value of device '{device}', expect torch.device, str, or None")
+    import importlib  # lazy: rarely needed
+
+    try:
+        return importlib.import_module(f"flambeau.{kind}")
+    except ModuleNotFoundError:
+        raise RuntimeError(f"Device '{device}' does not have a corresponding module registered as 'torch.{kind}'.") from None
+
+
 def typename(obj: Any, /) -> str:
     """The name of obj's type as torch prints it."""
     if isinstance(obj, Tensor):
@@ -266,6 +285,7 @@ FUNCTIONS: dict[str, Any] = {
     "use_deterministic_algorithms": use_deterministic_algorithms,
     "are_deterministic_algorithms_enabled": are_deterministic_algorithms_enabled,
     "is_deterministic_algorithms_warn_only_enabled": is_deterministic_algorithms_warn_only_enabled,
-    "get_deterministic_debug_mode": get_deterministic_debug_mode,
+    "get_deterministic_debug_mode": get_deterministic_debug_mode, "get_device_module": get_device_module,
+    "has_openmp": False, "has_mkl": False, "has_lapack": True, "has_spectral": True,
     "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None,
 }  # fmt: skip

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from flambeau._src.capture.marks import (
+    allow_in_graph,
+    assume_constant_result,
+    cudagraph_mark_step_begin,
+    disable,
+    list_backends,
+    reset,
+    set_stance,
+    substitute_in_graph,
+    wrap_numpy,
+)
 
-__all__ = ["allow_in_graph", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "list_backends",
+    "reset",
+    "set_stance",
+    "substitute_in_graph",
+    "wrap_numpy",
+]
 
 
 def is_compiling() -> bool:
@@ -21,13 +43,3 @@ def is_dynamo_compiling() -> bool:
 def is_exporting() -> bool:
     """Whether a program is being exported."""
     return False
-
-
-def allow_in_graph(fn: Any) -> Any:
-    """Mark a function as one operator of a graph; returns it."""
-    return fn
-
-
-def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **_: Any) -> Any:
-    """A function that is never captured, or a decorator that makes one."""
-    return fn if fn is not None else lambda function: function

@@ -53,8 +53,12 @@ static int device_parse(const char *s, int *type, int *index) {
         if (strlen(device_names[*type]) == n && !strncmp(s, device_names[*type], n)) break;
     if (*type == NDEVICE) {
         if (!n) PyErr_SetString(PyExc_RuntimeError, "Device string must not be empty");
-        else PyErr_Format(PyExc_RuntimeError, "Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, "
-                     "vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: %.*s", (int)n, s);
+        else {
+            PyObject *head = PyUnicode_FromStringAndSize(s, n);
+            if (head) PyErr_Format(PyExc_RuntimeError, "Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, "
+                     "vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: %U", head);
+            Py_XDECREF(head);
+        }
         return -1;
     }
     if (colon) {
@@ -72,7 +76,7 @@ static PyObject *device_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
         if (!PyArg_ParseTupleAndKeywords(args, kw, "O", alt, &o)) return NULL;
     } else if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O", names, &o, &idx)) return NULL;
     if (Py_TYPE(o) == &DeviceType) return Py_NewRef(o);
-    if (PyLong_Check(o)) return device_make(1, (int)PyLong_AsLong(o));
+    if (PyLong_Check(o)) { PyErr_SetString(PyExc_RuntimeError, "Cannot access accelerator device when none is available."); return NULL; }
     if (!PyUnicode_Check(o)) { PyErr_Format(PyExc_TypeError, "device(): argument 'type' must be str, not %.100s", Py_TYPE(o)->tp_name); return NULL; }
     const char *s = PyUnicode_AsUTF8(o);
     if (!s || device_parse(s, &type, &index)) return NULL;
