@@ -196,7 +196,7 @@ class LogitBackward(Pointwise):
         low = 0.0 if eps is None else eps
         outside = g * 0 + (float("nan") if eps is None else 0.0)
         slope = k.where((x == 0) | (x == 1), g * float("inf"), g / (x * (1 - x)))
-        return k.where((x < low) | (x > 1 - low), outside, slope)
+        return k.where((x >= low) & (x <= 1 - low), slope, outside)
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, eps: Any) -> Any:
         gx = None
