@@ -14,7 +14,7 @@ from flambeau._src.core.slots import fill
 from flambeau._src.interp import function, lazy  # noqa: F401
 from flambeau._src import _native, toplevel
 from flambeau._src.util import errors
-from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, linalg, matrices, questions, search, shapes
+from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, linalg, matrices, pointwise, questions, search, shapes
 
 _ENGINE = ("flambeau._src", "flambeau._native")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -57,6 +57,7 @@ def tensor_methods() -> dict[str, Any]:
         **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
         **hooks.METHODS, **linalg.METHODS, **tensors.METHODS, **compare.METHODS,
+        **pointwise.METHODS,
     }  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def adopt(root: str, namespace: dict[str, Any]) -> None:
 
 def operator_methods() -> dict[str, Any]:
     """Methods that serve Python's operators but are not operators of the table."""
-    return indexing.OPERATORS
+    return {**indexing.OPERATORS, **pointwise.OPERATORS}
 
 
 def fill_slots() -> None:

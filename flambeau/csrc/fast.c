@@ -114,7 +114,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (needs) {
         if (inplace || !f->node_type || f->swap || (mask = f->save[needs]) < 0) return NULL;
     }
-    if (!first->numel && ntens < nt) return NULL;      /* strides of empty results with numbers: Python's rule */
+    if (!first->numel && (ntens < nt || n > nt)) return NULL;      /* strides of empty results with numbers: Python's rule */
     Tensor *out; int trivial = 1; int64_t sizes[FL_MAXDIM], strides[FL_MAXDIM]; int nd = first->ndim;
     for (int k = 0; k < ntens && trivial; k++)
         trivial = ts[k]->contiguous && ts[k]->ndim == nd && !memcmp(ts[k]->sizes, first->sizes, nd * sizeof *sizes);

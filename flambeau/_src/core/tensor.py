@@ -61,7 +61,8 @@ def attach(methods: Mapping[str, Any]) -> None:
     for name, value in methods.items():
         if getattr(value, "__name__", "") == f"{name}_method":
             value.__name__ = name  # beside a function of the same name
-        setattr(Tensor, name, value)
+        if not _native.set_operator(name, value):
+            setattr(Tensor, name, value)
 
 
 def empty(

@@ -13,6 +13,7 @@ from flambeau._src.ops.call import aten, method
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
 from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.pointwise import binary_samples, unary_samples
+from flambeau._src.ops.promote import result_type
 
 
 class Comparison(Pointwise):
@@ -91,11 +92,11 @@ class Bitwise(Pointwise):
     differentiable = False
     number_operands = True
 
-    def check(*args: Any) -> None:
-        for a in args:
-            d = a.dtype if isinstance(a, Tensor) else number_type(a)
-            if not dt.is_integral(d):
-                raise NotImplementedError(f"\"bitwise_cpu\" not implemented for '{dt.scalar_name(d)}'")
+    @classmethod
+    def check(cls, *args: Any) -> None:
+        common = result_type(args)
+        if not dt.is_integral(common):
+            raise NotImplementedError(f"\"{cls.schema.partition('(')[0].partition('.')[0]}_cpu\" not implemented for '{dt.scalar_name(common)}'")
 
 
 def _bitwise(name: str, operator: Any, dunder: str) -> None:

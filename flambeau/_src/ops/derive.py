@@ -10,7 +10,7 @@ from flambeau._src.ops.op import PACKETS, Declaration, Packet
 
 # Python's operators: the slot's name -> the method that it calls.
 OPERATORS: dict[str, str] = {
-    "add": "add", "radd": "add", "sub": "sub", "rsub": "rsub", "mul": "mul", "rmul": "mul",
+    "add": "add", "radd": "add", "sub": "sub", "rsub": "__rsub__", "mul": "mul", "rmul": "mul",
     "truediv": "div", "rtruediv": "__rdiv__", "floordiv": "floor_divide", "rfloordiv": "__rfloordiv__",
     "mod": "remainder", "rmod": "__rmod__", "pow": "pow", "rpow": "__rpow__",
     "matmul": "matmul", "rmatmul": "__rmatmul__", "and": "__and__", "rand": "__rand__",
@@ -60,7 +60,13 @@ def tensor_methods() -> dict[str, Any]:
             m = table[name] = make_callable(p, _native.Method, fills=makes_tensors(p))
             for alias in aliases:
                 table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = m
+    for name, method in _SAME.items():
+        table[name] = table[method]
     return table
+
+
+# Attributes that are other methods.
+_SAME = {"__radd__": "add", "__rmul__": "mul", "__div__": "div", "__idiv__": "div_"}
 
 
 def install_operators(methods: dict[str, Any]) -> None:

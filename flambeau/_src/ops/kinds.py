@@ -103,6 +103,14 @@ class Split:
         return adapted
 
 
+def check_result_shape(target: Tensor, shape: Any) -> None:
+    """Refuse an in-place result that the target cannot hold."""
+    if tuple(shape) != tuple(target.shape):
+        raise RuntimeError(
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+        )
+
+
 class Pointwise(Declaration):
     """A scalar expression applied to every element of broadcast operands.
 
@@ -220,11 +228,12 @@ class Pointwise(Declaration):
 
     @classmethod
     def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
-        spec = cls.infer(op, args)
-        if spec.shape != tuple(target.shape):
-            raise RuntimeError(
-                f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(spec.shape)}"
-            )
+        try:
+            spec = cls.infer(op, args)
+        except NotImplementedError:  # of the kernel, which shapes precede
+            check_result_shape(target, slot("broadcast_geometry")([a for a in args if isinstance(a, Tensor)])[0])
+            raise
+        check_result_shape(target, spec.shape)
         check_cast(spec.dtype, target.dtype)
         if spec.dtype is target.dtype or (cls.promotion == "bool" and target.dtype is cls.common_dtype(op, args)):
             cls.compute(op, target, args)

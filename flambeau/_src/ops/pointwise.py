@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
 
 
@@ -115,6 +116,17 @@ class Rsub(Binary):
 
     def check(x: Any, y: Any, alpha: Any) -> None:
         Sub.check(y, x, alpha)
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> Any:
+        if not isinstance(args[1], Tensor):
+            return super().infer(op, args)
+        cls.check(*args)
+        return Sub.infer(Sub.op, (args[1], args[0], 1))  # strides as of other - self
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return super().fast(op) if op.overload == "Scalar" else None
 
     def expr(k: Any, a: Any, b: Any, alpha: Any) -> Any:
         return b - a * alpha
@@ -233,6 +245,12 @@ class FloorDivide(Binary):
         return k.floor_divide(a, b)
 
 
+def check_modulus(name: str, x: Any, y: Any) -> None:
+    if dtype_of(x) is dt.bool_ and dtype_of(y) is dt.bool_:
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'Bool'")
+    check_zero_division(x, y, "floor")
+
+
 class Remainder(Binary):
     """self modulo other with the sign of other."""
 
@@ -241,8 +259,9 @@ class Remainder(Binary):
     numbers = False
     fast_numbers = False
 
-    def check(x: Any, y: Any) -> None:
-        check_zero_division(x, y, "floor")
+    @classmethod
+    def check(cls, x: Any, y: Any) -> None:
+        check_modulus(cls.schema.partition(".")[0], x, y)
 
     def expr(k: Any, a: Any, b: Any) -> Any:
         return k.remainder(a, b)
@@ -361,6 +380,8 @@ class PowNumber(Pointwise):
     out = "Scalar_out"
     saves_by = ("self",)
 
+    check = check_power
+
     @classmethod
     def fast(cls, op: Any) -> Any:
         return None
@@ -379,40 +400,6 @@ class PowNumber(Pointwise):
         return g * conj(b.out * log)
 
 
-class Rdiv(Composite):
-    """other / self: what `number / tensor` means."""
-
-    schema = "__rdiv__(Tensor self, Tensor other) -> Tensor"
-    public = "method"
-    numbers = True
-
-    def decompose(self: Tensor, other: Any) -> Any:
-        return aten.mul(aten.reciprocal(self), other) if not isinstance(other, Tensor) else aten.div(other, self)
-
-
-class Rpow(Composite):
-    """other ** self."""
-
-    schema = "__rpow__(Tensor self, Tensor other) -> Tensor"
-    public = "method"
-    numbers = True
-
-    def decompose(self: Tensor, other: Any) -> Any:
-        return aten.pow(other, self)
-
-
-class Rfloordiv(Composite):
-    """other // self."""
-
-    schema = "__rfloordiv__(Tensor self, Tensor other) -> Tensor"
-    public = "method"
-    numbers = True
-
-    def decompose(self: Tensor, other: Any) -> Any:
-        other = other if isinstance(other, Tensor) else aten.scalar_tensor(other, dtype=number_type(other))
-        return aten.floor_divide(other, self)
-
-
 class RemainderNumber(Pointwise):
     """A number modulo other, with the sign of other; torch gives it no derivative."""
 
@@ -422,23 +409,15 @@ class RemainderNumber(Pointwise):
     public = "function"
     number_operands = True
 
+    def check(x: Any, y: Any) -> None:
+        check_modulus("remainder", x, y)
+
     @classmethod
     def fast(cls, op: Any) -> Any:
         return None
 
     def expr(k: Any, a: Any, b: Any) -> Any:
         return k.remainder(a, b)
-
-
-class Rmod(Composite):
-    """other % self."""
-
-    schema = "__rmod__(Tensor self, Tensor other) -> Tensor"
-    public = "method"
-    numbers = True
-
-    def decompose(self: Tensor, other: Any) -> Any:
-        return aten.remainder(other, self)
 
 
 class Neg(Pointwise):
@@ -795,3 +774,31 @@ class ClampMax(Pointwise):
 
     def vjp(b: Any, g: Any, x: Any, high: Any) -> Any:
         return aten.where(x <= high, g, aten.zeros((), dtype=g.dtype, device=g.device))
+
+
+# ---- what Python's reflected operators are: functions, as in torch, and no operators ----
+
+
+def _reflected(name: str, body: Any, aliases: tuple[str, ...] = ()) -> None:
+    """`other op self`; operands that body refuses are left to other's class."""
+
+    def reflected(self: Tensor, other: Any) -> Any:
+        try:
+            return body(self, other)
+        except TypeError:
+            return NotImplemented
+
+    reflected.__name__, reflected.__qualname__ = name, f"Tensor.{name}"
+    for n in (name, *aliases):
+        METHODS[n] = overridable(reflected)
+    OPERATORS[name] = _native.Function(name, METHODS[name])
+
+
+METHODS: dict[str, Any] = {}
+OPERATORS: dict[str, Any] = {}
+_reflected("__rsub__", lambda x, y: aten.rsub(x, y))
+_reflected("__rdiv__", lambda x, y: x.reciprocal() * y, ("__rtruediv__",))
+_reflected("__rpow__", lambda x, y: aten.pow(y, x))
+_reflected("__rmod__", lambda x, y: aten.remainder(y, x))
+_reflected("__rfloordiv__", lambda x, y: aten.floor_divide(y, x))
+_reflected("__rmatmul__", lambda x, y: aten.matmul(y, x))
