@@ -25,7 +25,7 @@ def pick_device(device: Any) -> Any:
     if device is None:
         stack = state.thread.devices
         return stack[-1] if stack else state.process.default_device
-    if device.type not in ("cpu", "meta"):
+    if device.type not in ("cpu", "meta") and not state.thread.fake:
         slot_error(device)
     return device if device.type != "cpu" or device.index is None else _native.cpu
 

@@ -1,0 +1,171 @@
+"""Compiled functions: the same results, gradients, writes, views and random numbers as eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+from flambeau._functorch.aot_autograd import aot_function as through_back_ends
+from flambeau._src.compiler.aot import aot_function, own_compiler
+
+F = torch.nn.functional
+
+
+def leaves(*shapes: Any) -> list[Any]:
+    made = [torch.arange(float(torch.Size(s).numel())).reshape(s) / 7 - 1 for s in shapes]
+    return [t.requires_grad_() for t in made]
+
+
+def both(f: Callable[..., Any], inputs: list[Any], compiled: Any = None) -> None:
+    compiled = compiled or aot_function(f)
+    outs = []
+    for fn in (f, compiled):
+        torch.manual_seed(3)
+        given = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+        out = fn(*given)
+        flat = [t for t in (out if isinstance(out, (tuple, list)) else (out,))]
+        grown = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
+        if grown:
+            torch.autograd.backward(grown, [torch.ones_like(t) for t in grown])
+        outs.append([*flat, *[t.grad for t in given], *given])
+    for a, b in zip(*outs, strict=True):
+        if isinstance(a, torch.Tensor):
+            assert a.shape == b.shape and a.dtype is b.dtype and a.stride() == b.stride()
+            assert torch.allclose(a.double(), b.double(), 1e-5, 1e-6)
+        else:
+            assert a == b
+
+
+def mlp(x: Any, w: Any, b: Any) -> Any:
+    return F.gelu(F.linear(x, w, b)).softmax(-1).sum(0)
+
+
+def with_writes(x: Any) -> Any:
+    y = x * 2
+    y[0].add_(1)
+    y.view(-1)[::2].mul_(3)
+    return y.t()
+
+
+def residual(x: Any, g: Any, b: Any) -> Any:
+    y = x + F.dropout(x * 2, 0.5)
+    return F.layer_norm(y, (y.shape[-1],), g, b), y.sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (mlp, [(4, 3), (5, 3), (5,)]),
+        (with_writes, [(2, 3)]),
+        (residual, [(4, 8), (8,), (8,)]),
+        (lambda x: x.expand(3, 4).exp().log_softmax(0)[1], [(4,)]),
+        (lambda x: (x.max(1).values, x.argmax(0), x.shape[0]), [(3, 5)]),
+        (lambda x, y: torch.where(x > y, x, y.detach() * 2).cumsum(1), [(3, 5), (3, 5)]),
+        (lambda x: F.conv2d(x, torch.ones(2, 2, 3, 3), padding=1).relu(), [(1, 2, 5, 5)]),
+        (lambda x: x.to(torch.float64).mul(3).add(1).float().sum(), [(7, 3)]),
+    ],
+)
+def test_as_eager(f: Any, shapes: Any) -> None:
+    both(f, leaves(*shapes))
+
+
+def test_inputs_are_written_and_returned_themselves() -> None:
+    def f(x: Any, running: Any) -> Any:
+        running.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return x * running, running, x
+
+    c = aot_function(f)
+    x, running = torch.ones(4, 3, requires_grad=True), torch.zeros(3)
+    version = running._version
+    y, same, itself = c(x, running)
+    assert same is running and itself is x and running._version > version
+    assert torch.allclose(running, torch.full((3,), 0.1))
+    y.sum().backward()
+    assert torch.allclose(x.grad, torch.full((4, 3), 0.1))
+
+
+def test_views_of_inputs_are_views() -> None:
+    c = aot_function(lambda x: (x.t(), x * 2))
+    x = torch.ones(2, 3, requires_grad=True)
+    v, _ = c(x)
+    assert v._base is x and v.untyped_storage() is x.untyped_storage()
+
+
+def test_an_entry_for_each_signature() -> None:
+    c = aot_function(lambda x, k: x * k)
+    assert c(torch.ones(2), 3).tolist() == [3, 3] and c(torch.ones(2), 4).tolist() == [4, 4]
+    assert c(torch.ones(3), 3).shape == (3,) and c(torch.ones(3, dtype=torch.int64), 3).dtype is torch.int64
+    with torch.no_grad():
+        assert not c(torch.ones(2, requires_grad=True), 3).requires_grad
+    assert len(c.entries) == 5
+
+
+def test_saved_tensors_are_checked() -> None:
+    c = aot_function(lambda x: x.exp() * x)
+    x = torch.ones(3, requires_grad=True)
+    z = x * 1
+    y = c(z)
+    z.data = z.data
+    with torch.no_grad():
+        z.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_double_backward_is_refused() -> None:
+    x = torch.ones(3, requires_grad=True)
+    y = aot_function(lambda x: x.sin())(x)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        torch.autograd.grad(y.sum(), x, create_graph=True)
+
+
+def test_fusion() -> None:
+    """Pointwise chains are one kernel, also with the row operators that they feed."""
+    c = aot_function(lambda x, w, b: F.layer_norm((x * 2 + 1).tanh(), (8,), w, b).mul(3))
+    with torch.no_grad():
+        c(torch.ones(32, 8), torch.ones(8), torch.zeros(8))
+    (entry,) = c.entries.values()
+    program = entry.forward.program
+    assert len(program.kernels) == 1 and "run_rows" in program.source and program.source.count("empty(") == 1
+
+
+def test_exact() -> None:
+    """The switch: every operator rounds as in eager."""
+    def exact(graph: Any, attributes: Any, fakes: Any, backward: bool) -> Any:
+        return own_compiler(graph, attributes, fakes, backward, exact=True)
+
+    def f(x: Any) -> Any:
+        return ((x.bfloat16() * 3).exp() + 1).sqrt()
+
+    x = torch.arange(300.0).reshape(3, 100) / 100
+    assert torch.equal(aot_function(f, exact)(x), f(x))
+    assert not torch.equal(aot_function(f)(x), f(x))  # intermediate results are kept in float32
+
+
+def test_back_ends_of_users() -> None:
+    graphs = []
+
+    def back_end(gm: Any, inputs: Any) -> Any:
+        graphs.append((gm, len(inputs)))
+        return gm
+
+    f = through_back_ends(mlp, back_end)
+    x, w, b = leaves((4, 3), (5, 3), (5,))
+    f(x, w, b).sum().backward()
+    (forward, n), (backward, m) = graphs
+    assert n == 3 and [p.name for p in forward.graph.nodes if p.op == "placeholder"] == ["primals_1", "primals_2", "primals_3"]
+    assert "aten.gelu_backward.default" in [str(p.target) for p in backward.graph.nodes]
+    assert torch.allclose(w.grad, torch.autograd.grad(mlp(x, w, b).sum(), w)[0])
+    assert m == len([p for p in backward.graph.nodes if p.op == "placeholder"])
+
+
+def test_shared_inputs_run_as_they_are() -> None:
+    def f(a: Any, b: Any) -> Any:
+        a.add_(1)
+        return b * 2
+
+    x = torch.zeros(4)
+    assert aot_function(f)(x[:2], x[1:3]).tolist() == [2, 0]
