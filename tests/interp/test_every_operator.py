@@ -107,7 +107,19 @@ def test_functionalized_in_place(op: Any) -> None:
             assert battery.close(x, y, 0, 0)
 
 
-@pytest.mark.parametrize("op", [o for o in OPS if not o.decl.random], ids=lambda o: o.key)
+#: What does not compile yet, and why. A name that does must be taken out.
+NOT_COMPILED = {"linalg_matrix_exp": "its gradient copies from a tensor without bytes while it is traced"}
+
+
+def _compiled_cases() -> list[Any]:
+    return [
+        pytest.param(o, id=o.key, marks=pytest.mark.xfail(strict=True, reason=NOT_COMPILED[o.key]) if o.key in NOT_COMPILED else ())
+        for o in OPS
+        if not o.decl.random
+    ]
+
+
+@pytest.mark.parametrize("op", _compiled_cases())
 def test_compiled(op: Any) -> None:
     """Joint graph and generated kernels: results and gradients of eager."""
     for sample in _samples(op, most=1):
