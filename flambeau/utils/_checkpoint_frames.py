@@ -13,6 +13,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 from flambeau._src.core.state import thread
+from flambeau._src.core.tensor import empty as bare
 from flambeau.autograd.graph import saved_tensors_hooks
 from flambeau.utils._python_dispatch import TorchDispatchMode
 
@@ -122,10 +123,10 @@ class RecomputeHooks(saved_tensors_hooks):
                 key = holder.handles.get(number)
                 if key is None:
                     key = holder.handles[number] = _Key()
-                frame.recomputed[number][key] = tensor.detach()
+                tensor = frame.recomputed[number][key] = tensor.detach()
             if frame.early_stop and frame.counts[number] == len(frame.holders):
                 raise StopRecomputation
-            return tensor.detach()
+            return tensor
 
         super().__init__(pack, lambda tensor: tensor)
 
@@ -186,12 +187,24 @@ def _run_again(frame: Frame, number: int) -> None:
     frame.fail_unless_same(number)
 
 
+def _empty() -> Tensor:
+    """A tensor without elements; no mode sees how it is made."""
+    return bare((0,), torch.float32)
+
+
+def marker() -> Tensor:
+    """What makes the node of `SaveInputs` be recorded."""
+    leaf = _empty()
+    leaf.requires_grad = True
+    return leaf
+
+
 class SaveInputs(torch.autograd.Function):
     """Saves the arguments of a checkpoint as a node's tensors, so that outer hooks see them."""
 
     @staticmethod
     def forward(*tensors: Any) -> Tensor:
-        return torch.empty((0,))
+        return _empty()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -17,6 +17,7 @@ from flambeau.utils._checkpoint_frames import (
     SavedArguments,
     SaveInputs,
     debug_contexts,
+    marker,
     rng_restored,
 )
 from flambeau.utils._checkpoint_selective import (
@@ -332,8 +333,7 @@ def _without_reentrancy(
 
     stop = early_stop if _settings.early_stop is None else _settings.early_stop
     frame = Frame(recompute, stop, _METADATA[determinism_check])
-    dummy = torch.empty((0,), requires_grad=True)
-    node = SaveInputs.apply(dummy, kwargs, *args).grad_fn
+    node = SaveInputs.apply(marker(), kwargs, *args).grad_fn
     if node is None:  # nothing is recorded
         yield
         return

@@ -103,6 +103,11 @@ def _first_grads(roots: list[Any], given: Any, what: str) -> list[Any]:
     return grads
 
 
+def _overridden(values: Sequence[Any]) -> bool:
+    tensors = tuple([v for v in values if isinstance(v, Tensor)])
+    return bool(call_bits(tensors, {}, 0) & (state.FUNCTION | state.FUNCTION_MODE))
+
+
 def backward(
     tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None,
     create_graph: bool = False, grad_variables: Any = None, inputs: Any = None,
@@ -176,6 +181,15 @@ def grad(
         is_grads_batched: the first dimension of each grad_output is a batch of gradients.
         materialize_grads: zeros for such inputs.
     """
+    outs, ins = _as_list(outputs), _as_list(inputs)
+    if _overridden((*outs, *ins)):
+        named = {
+            "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph,
+            "only_inputs": only_inputs, "allow_unused": allow_unused,
+            "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
+        }  # fmt: skip
+        values = (*outs, *ins)
+        return slot("override_with")(grad, values, (tuple(outs), tuple(ins)), named)  # type: ignore[no-any-return]
     if materialize_grads and allow_unused is False:
         raise ValueError(
             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
@@ -183,7 +197,6 @@ def grad(
         )
     if allow_unused is None:
         allow_unused = materialize_grads
-    outs, ins = _as_list(outputs), _as_list(inputs)
     if not only_inputs:
         _warn_only_inputs()
     retain = create_graph if retain_graph is None else retain_graph
@@ -218,6 +231,10 @@ def grad(
             aten.zeros_like(t) if g is None else g for g, t in zip(found, ins, strict=True)
         )
     return found
+
+
+for _function in (backward, grad):
+    _function.__module__ = "flambeau.autograd"
 
 
 def _warn_only_inputs() -> None:

@@ -16,8 +16,9 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.state import thread
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.levels import Batched, Dual, Level, batch, dual, info, innermost
+from flambeau._src.interp.levels import Batched, Dual, Level, batch, dual, info, innermost, twin
 from flambeau._src.ops.call import aten
+from flambeau._src.ops.op import packet
 
 
 def physical(t: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ def everywhere(t: Tensor, change: Any) -> Tensor:
 
 def without_history(t: Tensor) -> Tensor:
     """t, a leaf that requires no gradients, tangents and batches kept."""
-    return everywhere(t, lambda x: x.detach() if x.requires_grad else x)
+    return everywhere(t, lambda x: twin(x) if x.requires_grad else x)
 
 
 def pull(
@@ -133,7 +134,11 @@ def pull(
     graph is kept."""
     level = innermost((*outputs, *inputs))
     if level is None:
-        return _plain(outputs, grads, inputs, create_graph)
+        thread.grad_levels += 1
+        try:
+            return _plain(outputs, grads, inputs, create_graph)
+        finally:
+            thread.grad_levels -= 1
     if level.kind == "vmap":
         return _pull_batched(level, outputs, grads, inputs, create_graph)
     return _pull_dual(level, outputs, grads, inputs, create_graph)
@@ -259,9 +264,11 @@ class GradLevel:
     def __enter__(self) -> GradLevel:
         self.level.__enter__()
         self.mode.__enter__()
+        thread.grad_levels += 1
         return self
 
     def __exit__(self, *exc: object) -> None:
+        thread.grad_levels -= 1
         self.mode.__exit__()
         self.level.__exit__()
 
@@ -276,9 +283,13 @@ class GradLevel:
         return mapped(spread(t, self.batches), self._leaf)
 
     def _leaf(self, t: Tensor) -> Tensor:
-        if self.outer and t.requires_grad:
-            return aten.alias(t)
-        fresh = _native.alias(type(t), t) if not t._bits else t.detach()
+        fresh = twin(t)
+        if self.outer and t.requires_grad:  # a branch of its history
+            op = packet("alias").ops[0]
+            node = _native.node(op.node_type, op, [t])
+            node.args = (_native.geometry(t),)
+            fresh._set_history(node, 0, True)
+            return fresh
         fresh._set_history(None, 0, True)
         self.fresh[id(fresh)] = fresh
         return fresh

@@ -10,6 +10,7 @@ from flambeau._src.autograd.hooks import accumulator
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.levels import twin
 from flambeau._src.interp.record import pack, short_name, seen_below
 from flambeau._src.ops.call import below
 from flambeau._src.ops.op import packet
@@ -81,7 +82,9 @@ def unpacked(value: Any, history: Any, nr: int) -> Any:
         if leaf is value:
             return value
         history, nr = accumulator(leaf), 0
-    if seen_below(value):
+    if state.thread.grad_levels:
+        result = twin(value)
+    elif seen_below(value):
         result = below(state.RECORD, packet("detach").ops[0], (value,))
     else:
         result = _native.alias(type(value), value)

@@ -217,7 +217,7 @@ def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
     total = sum(t.numel() for t in tensors)
     result, at = [], 0
     for t in tensors:
-        block = aten.zeros((total, t.numel()), dtype=t.dtype, device=t.device)
+        block = aten.new_zeros(t, (total, t.numel()))
         if t.numel():
             aten.fill_(aten.diagonal(block, -at, 0, 1), 1)
         at += t.numel()
@@ -344,13 +344,15 @@ def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
             f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the given "
             f"forward gradient is of size {list(tangent.shape)}."
         )
-    return dual(primal, tangent, level)
+    return dual(aten.alias(primal), tangent, level)
 
 
 def unpack(t: Any, level: Level) -> tuple[Any, Any]:
     """Primal and tangent at a level; None for a tensor without one."""
     i = info(t)
-    return (i.primal, i.tangent) if isinstance(i, Dual) and i.level is level else (primal_of(t), None)
+    if isinstance(i, Dual) and i.level is level:
+        return aten.alias(i.primal), i.tangent
+    return primal_of(t), None
 
 
 def primal_of(t: Tensor) -> Tensor:

@@ -64,6 +64,7 @@ class ThreadState(threading.local):
         self.forward_grad = True  # whether forward gradients are computed
         self.view_replay = False
         self.running_node: Any = None  # the node whose backward this thread runs
+        self.grad_levels = 0  # how many `grad` transforms are active
         self.backward_pass: Any = None  # the innermost one that runs
         self.user_suspended = 0  # layers suspended where backward was called
         self.profilers: list[Any] = []

@@ -14,10 +14,10 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.levels import RULES, Beneath, Dual, Level, dual, info
-from flambeau._src.interp.record import differentiable_outputs
+from flambeau._src.interp.record import differentiable_outputs, seen_below
 from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.op import Op
-from flambeau._src.ops.vjp import call_vjp, flat_tensors
+from flambeau._src.ops.vjp import Backward, call_vjp, flat_tensors, saved_sets
 
 # Linear in all tensor arguments together: the tangents go the same way as the primals.
 LINEAR = frozenset(
@@ -139,7 +139,75 @@ def tangents_of(op: Op, args: tuple[Any, ...], tangents: list[Any], outs: tuple[
             "implemented yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/"
             "issues/new?template=feature-request.yml so that we can prioritize its implementation."
         )
+    real = not any(t.dtype.is_complex for t in (*outs, *flat_tensors(op, args)) if isinstance(t, Tensor))
+    if decl.kind == "pointwise" and decl.vjp is not None and real and len(outs) == 1:
+        needs = tuple(t is not None for t in tangents)
+        if seen_below(outs[0]):
+            args = _shown(args, tangents, saved_sets(op, needs, args, outs)[0])
+        return [elementwise(op, args, tangents, outs[0])]
+    if op.name in MULTILINEAR:
+        if seen_below(outs[0]):
+            args = _shown(args, tangents, frozenset(range(len(tangents))))
+        return [multilinear(op, args, tangents)]
     return twice(op, args, tangents, outs, carries)
+
+
+def _shown(args: tuple[Any, ...], tangents: list[Any], used: frozenset[int]) -> tuple[Any, ...]:
+    """Primals that the derivative reads, as aliases: that is what modes see in torch."""
+    new, number = list(args), 0
+    for i, v in enumerate(args):
+        if isinstance(v, Tensor):
+            if tangents[number] is not None and number in used:
+                new[i] = aten.alias(v)
+            number += 1
+    return tuple(new)
+
+
+MULTILINEAR = frozenset(("mm", "bmm", "mv", "dot", "linalg_cross", "complex"))
+
+
+def elementwise(op: Op, args: tuple[Any, ...], tangents: list[Any], out: Tensor) -> Tensor:
+    """The derivative of a scalar function is symmetric: its vjp, given a tangent, is its jvp."""
+    total: Any = None
+    for i, t in enumerate(tangents):
+        if t is None:
+            continue
+        needs = tuple(j == i for j in range(len(tangents)))
+        found = op.decl.vjp(Backward(op, needs, (out,)), t, *args)  # type: ignore[misc]
+        found = found if isinstance(found, tuple) else (found,)
+        part = found[_place(op, args, i)] if len(found) > 1 else found[0]
+        if part is not None:
+            total = part if total is None else aten.add(total, part)
+    if total is None:
+        return aten.zeros_like(out)
+    if total.shape != out.shape:
+        total = aten.clone(aten.expand(total, out.shape))
+    return total if total.dtype is out.dtype else aten._to_copy(total, dtype=out.dtype)
+
+
+def _place(op: Op, args: tuple[Any, ...], number: int) -> int:
+    """Where the gradient of the number-th tensor stands among those of all tensor positions."""
+    for place, i in enumerate(op.schema.tensor_positions):
+        if isinstance(args[i], Tensor):
+            if not number:
+                return place
+            number -= 1
+    raise RuntimeError(f"{op}: no such tensor")
+
+
+def multilinear(op: Op, args: tuple[Any, ...], tangents: list[Any]) -> Tensor:
+    """Linear in each argument: one term for each tangent."""
+    total: Any = None
+    number = 0
+    for i, v in enumerate(args):
+        if not isinstance(v, Tensor):
+            continue
+        t = tangents[number]
+        number += 1
+        if t is not None:
+            term = dispatch(op, (*args[:i], t, *args[i + 1 :]))
+            total = term if total is None else aten.add(total, term)
+    return total
 
 
 def _linear(op: Op, args: tuple[Any, ...], tangents: list[Any]) -> list[Any]:

@@ -134,6 +134,13 @@ def override_layer(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     return handle(func, overridden_args((*args, *kwargs.values())), args, kwargs)
 
 
+def override_with(
+    func: Callable[..., Any], values: Iterable[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """As `override_layer`, asking these values (slot 'override_with')."""
+    return handle(func, overridden_args(values), args, kwargs)
+
+
 def overridden_args(values: Iterable[Any]) -> list[Any]:
     """`overloaded_args`, with plain tensors, which have the default handler."""
     found: list[Any] = []
@@ -214,6 +221,7 @@ def default_nowrap_functions() -> set[Any]:
 fill("function_layer", function_layer)
 fill("overloaded_args", overloaded_args)
 fill("override_layer", override_layer)
+fill("override_with", override_with)
 fill("property_layer", property_layer)
 fill("method_layer", method_layer)
 fill("default_nowrap_functions", default_nowrap_functions)

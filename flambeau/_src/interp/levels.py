@@ -17,6 +17,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.slots import fill
 from flambeau._src.core.state import FUNCTORCH, thread
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, dispatch
@@ -122,6 +123,19 @@ def dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
     return t
 
 
+def twin(t: Tensor) -> Tensor:
+    """Another tensor of the same bytes, class and meaning, without history; no layer sees this."""
+    new = _native.alias(type(t), t)
+    new._bits = t._bits
+    if t.__dict__:
+        new.__dict__.update(t.__dict__)
+    for mode in thread.trace:
+        found = mode.tracer.seen(t)
+        if found is not None:
+            mode.tracer.track(new, found.node, found.constant)
+    return new
+
+
 def innermost(args: tuple[Any, ...]) -> Level | None:
     """The innermost level among the arguments."""
     found: Level | None = None
@@ -154,6 +168,12 @@ def transform_layer(op: Op, args: tuple[Any, ...]) -> Any:
 
 
 LAYERS[FUNCTORCH] = transform_layer
+fill("twin", twin)
+
+
+def differentiating() -> bool:
+    """Whether a `grad` level is active."""
+    return any(level.kind == "grad" for level in thread.functorch)
 
 
 def plain(t: Any) -> Any:

@@ -10,7 +10,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, call_bits, dispatch
 from flambeau._src.ops.op import Op, packet
-from flambeau._src.ops.vjp import flat_tensors, saved_sets
+from flambeau._src.ops.vjp import flat_tensors, known_saves, saved_sets
 
 
 def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
@@ -36,6 +36,10 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return below(state.RECORD, op, args)
     if op.variant == "inplace":
         return _record_inplace(op, args, tensors, needs)
+    if state.thread.saved_hooks and any(needs) and op.decl.kind != "view":
+        node = _saved_first(op, args, tensors, needs)
+        if node is not None:
+            return _run_saved(op, args, node)
     result = below(state.RECORD, op, args)
     if any(needs):
         outs = result if isinstance(result, (tuple, list)) else (result,)
@@ -69,6 +73,37 @@ def attach(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool,
     for i, (o, c) in enumerate(zip(outs, carries, strict=True)):
         if c:
             o._set_history(node, i, True)
+
+
+def _saved_first(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...]) -> Any:
+    """A node with its inputs saved before the operator runs: a hook may then stop it (as early
+    stopping of checkpoints does). None when it is not known yet what is saved."""
+    base = op.base
+    if base.decl.vjp is None or known_saves(base, needs, args) is None:
+        return None
+    node = make_node(op, args, tensors, needs, ())
+    node.ctx = needs
+    return node
+
+
+def _run_saved(op: Op, args: tuple[Any, ...], node: Any) -> Any:
+    """The operator under the node of `_saved_first`."""
+    result = below(state.RECORD, op, args)
+    outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    carries = differentiable_outputs(op, outs)
+    if not any(carries):
+        return result
+    node.num_outputs = len(outs)
+    kept = saved_sets(op.base, node.ctx, args, outs)[1]
+    node.ctx = None
+    node.outs = tuple(
+        o if not isinstance(o, Tensor) else _keep_output(o, i, node, carries[i]) if i in kept else _native.geometry(o)
+        for i, o in enumerate(outs)
+    )
+    for i, (o, c) in enumerate(zip(outs, carries, strict=True)):
+        if c:
+            o._set_history(node, i, True)
+    return result
 
 
 def make_node(
@@ -135,7 +170,8 @@ def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
     saved = _native.saved(t, True)
     saved.output_nr = i
     if seen_below(t):
-        kept = below(state.RECORD, _named("detach"), (t,))
+        # Inside `grad` the graph is the transform's own business: nothing shows.
+        kept = slot("twin")(t) if state.thread.grad_levels else below(state.RECORD, _named("detach"), (t,))
         if state.thread.saved_hooks:
             pack(saved, kept)
         else:

@@ -160,16 +160,18 @@ def _replaced(args: tuple[Any, ...], i: int, value: Any) -> tuple[Any, ...]:
 
 def _reduce_all(b: Batch, op: Op, args: tuple[Any, ...], v: Tensor, n: int) -> Any:
     name = op.name
-    flat = aten.reshape(v, (b.size, -1))
     rest = {a.name: x for a, x in zip(op.schema.args[1:], args[1:], strict=True)}
+    dims = tuple(range(1, n + 1))
     if name in _AS_DIMS:
-        return b.wrap(getattr(aten, _AS_DIMS[name])(flat, (1,)))
+        v = v if n else aten.unsqueeze(v, 1)
+        return b.wrap(getattr(aten, _AS_DIMS[name])(v, dims or (1,)))
     overload = _BY_DIM.get(name, "dim_int")
     for other in resolve_lazy(PACKETS[(op.namespace, name)]):
         if other.overload == overload:
-            dim: Any = (1,) if other.schema.args[1].is_list else 1
-            full = {"dim": dim, "keepdim": False, **rest}
-            return b.wrap(dispatch(other, (flat, *[full[a.name] for a in other.schema.args[1:]])))
+            listed = other.schema.args[1].is_list
+            v = aten.unsqueeze(v, 1) if not n else v if listed else aten.reshape(v, (b.size, -1))
+            full = {"dim": (dims or (1,)) if listed else 1, "keepdim": False, **rest}
+            return b.wrap(dispatch(other, (v, *[full[a.name] for a in other.schema.args[1:]])))
     return fallback(b, op, args)
 
 

@@ -245,6 +245,20 @@ def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tup
     decl = op.decl
     if decl.vjp is None:
         return (frozenset(range(len(needs))) if decl.decompose else frozenset()), frozenset()
+    key = _saves_key(op, needs, args)
+    found = op.saves.get(key)
+    if found is None:
+        found = op.saves[key] = _derive(op, needs, args, outs)
+    return found
+
+
+def known_saves(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]] | None:
+    """`saved_sets` of a call like one that was seen before, None for the first of its kind."""
+    return op.saves.get(_saves_key(op, needs, args))
+
+
+def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
+    decl = op.decl
     extra = tuple(
         v if isinstance(v, (str, bool, type(None))) or a.name in decl.saves_by else None
         for a, v in zip(op.schema.args, args, strict=False)
@@ -254,11 +268,7 @@ def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tup
         a.dim() == 0 if isinstance(a, Tensor) else len(a) if isinstance(a, (list, tuple)) else "none" if a is None else "number"
         for a in (args[i] for i in op.schema.tensor_positions)
     )
-    key = (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
-    found = op.saves.get(key)
-    if found is None:
-        found = op.saves[key] = _derive(op, needs, args, outs)
-    return found
+    return (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
 
 
 def _derive(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
