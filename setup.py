@@ -36,6 +36,7 @@ NATIVE = Extension(
     libraries=["m"],
 )
 
+
 class BuildNative(build_ext):
     """Compiles what changed, several files at a time, and then the kernel pack."""
 

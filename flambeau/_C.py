@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import flambeau as torch
-from flambeau import _nn  # noqa: F401
+from flambeau import _nn
 from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.core.generator import Generator, default_generator  # noqa: F401

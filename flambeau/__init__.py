@@ -10,14 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
+from flambeau._src import public as _public
 from flambeau._src.core import dtype as _dtype
 from flambeau._src.core import tensor as _tensor
 from flambeau._src.core.size import Size
+from flambeau._src.interp import record as _record
+from flambeau._src.loops import eager as _eager
 from flambeau._src.ops import derive as _derive
-from flambeau._src.ops import registry as _registry  # noqa: F401
-from flambeau._src.interp import record as _record  # noqa: F401
-from flambeau._src.loops import eager as _eager  # noqa: F401
-from flambeau._src import public as _public
+from flambeau._src.ops import registry as _registry
 from flambeau.torch_version import TorchVersion
 
 if TYPE_CHECKING:

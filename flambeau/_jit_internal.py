@@ -38,7 +38,9 @@ def ignore(drop: Any = False, **kwargs: Any) -> Any:
     if callable(drop):
         return _marked(drop, _IGNORED)
     if not isinstance(drop, bool):
-        raise RuntimeError(f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}")
+        raise RuntimeError(
+            f"Argument to @torch.jit.ignore must be a bool or a function but got {drop}"
+        )
     mark = _UNUSED if drop or kwargs.get("drop_on_export") else _IGNORED
     return lambda function: _marked(function, mark)
 

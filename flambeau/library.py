@@ -37,7 +37,12 @@ _RESERVED = ("prim",)
 _DEFINING: set[str] = set()
 _KEPT: list[Library] = []
 _WAITING: dict[str, list[Any]] = {}  # kernels of operators that are not defined yet
-_DEVICE_KEYS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "default": "CompositeExplicitAutograd"}
+_DEVICE_KEYS = {
+    "cpu": "CPU",
+    "cuda": "CUDA",
+    "meta": "Meta",
+    "default": "CompositeExplicitAutograd",
+}
 
 
 def fallthrough_kernel() -> None:
@@ -58,7 +63,9 @@ class Library:
         if kind not in ("IMPL", "DEF", "FRAGMENT"):
             raise ValueError(f"Unsupported kind: {kind}")
         if ns in _RESERVED and kind in ("DEF", "FRAGMENT"):
-            raise ValueError(f"{ns} is a reserved namespace. Please try creating a library with another name.")
+            raise ValueError(
+                f"{ns} is a reserved namespace. Please try creating a library with another name."
+            )
         if kind == "DEF":
             if ns in _DEFINING:
                 raise RuntimeError(
@@ -92,7 +99,9 @@ class Library:
                 "should be placed in the (unique) TORCH_LIBRARY block for their namespace."
             )
         if "(" not in schema:
-            raise RuntimeError("Tried to parse a function schema but only the operator name was given")
+            raise RuntimeError(
+                "Tried to parse a function schema but only the operator name was given"
+            )
         tags = (tags,) if not isinstance(tags, (list, tuple)) else tuple(tags)
         op = user.define(f"{self.ns}::{schema.strip()}", tags)
         self._op_defs.add(f"{self.ns}::{op.name}")
@@ -115,9 +124,13 @@ class Library:
         TypeError for what is no function. A second kernel under a key takes the first one's place.
         """
         if not callable(fn):
-            raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
+            raise TypeError(
+                f"Input function is required to be a callable but found type {type(fn)}"
+            )
         key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
-        name = op_name._op.key if isinstance(op_name, OpOverload) else str(op_name).rpartition("::")[2]
+        name = (
+            op_name._op.key if isinstance(op_name, OpOverload) else str(op_name).rpartition("::")[2]
+        )
         name, _, overload = name.partition(".")
         op = user.find(self.ns, name, overload)
         if op is None:  # the kernel comes before the schema
@@ -159,7 +172,9 @@ def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
 def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any = ()) -> Any:
     """Enter an operator 'ns::name' with a schema "(args) -> returns"."""
     if not isinstance(qualname, str):
-        raise ValueError(f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}")
+        raise ValueError(
+            f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}"
+        )
     namespace, name = split_name(qualname)
     if lib is None:
         lib = Library(namespace, "FRAGMENT")
@@ -199,16 +214,26 @@ def _operator(op: Any) -> Op:
     return found
 
 
-def register_kernel(op: Any, device_types: Any, func: Any = None, /, *, lib: Library | None = None) -> Any:
+def register_kernel(
+    op: Any, device_types: Any, func: Any = None, /, *, lib: Library | None = None
+) -> Any:
     """Register a kernel of an operator for device types (None: all)."""
     found = definition_of(op)
     if found is not None:
         return found.register_kernel(device_types, *(() if func is None else (func,)))
-    return impl(overload_of(_operator(op)), device_types or "CompositeExplicitAutograd", func, lib=lib)
+    return impl(
+        overload_of(_operator(op)), device_types or "CompositeExplicitAutograd", func, lib=lib
+    )
 
 
 def register_fake(
-    op: Any, func: Any = None, /, *, lib: Library | None = None, _stacklevel: int = 1, allow_override: bool = False
+    op: Any,
+    func: Any = None,
+    /,
+    *,
+    lib: Library | None = None,
+    _stacklevel: int = 1,
+    allow_override: bool = False,
 ) -> Any:
     """Register what an operator's results look like: `func` is called with fake tensors."""
     target = _operator(op)
@@ -224,7 +249,12 @@ impl_abstract = register_fake
 
 
 def register_autograd(
-    op: Any, backward: Callable[..., Any], /, *, setup_context: Any = None, lib: Library | None = None
+    op: Any,
+    backward: Callable[..., Any],
+    /,
+    *,
+    setup_context: Any = None,
+    lib: Library | None = None,
 ) -> None:
     """Register an operator's gradients: see `CustomOpDef.register_autograd`."""
     found = definition_of(op)
@@ -263,7 +293,9 @@ def register_torch_dispatch(
     return register if func is None else register(func)
 
 
-def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Library | None = None) -> Any:
+def register_autocast(
+    op: Any, device_type: str, cast_inputs: Any, /, *, lib: Library | None = None
+) -> Any:
     """Cast an operator's floating-point inputs where autocast is on for the device type."""
     if device_type not in ("cpu", "cuda"):
         raise ValueError(f"Unknown device type: {device_type}")
@@ -287,4 +319,6 @@ def triton_op(name: str, fn: Any = None, /, *, mutates_args: Any, schema: str | 
 
 def wrap_triton(triton_kernel: Any, /) -> Any:
     """Refused like `triton_op`. Raises RuntimeError."""
-    raise RuntimeError("wrap_triton: Triton kernels need a CUDA device, which flambeau does not drive yet")
+    raise RuntimeError(
+        "wrap_triton: Triton kernels need a CUDA device, which flambeau does not drive yet"
+    )

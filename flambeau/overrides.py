@@ -99,7 +99,10 @@ def handle_torch_function(
             return result
     for arg in overloaded:
         method = arg.__torch_function__
-        if getattr(method, "__self__", None) is arg and method.__func__ is not _disabled_torch_function_impl:
+        if (
+            getattr(method, "__self__", None) is arg
+            and method.__func__ is not _disabled_torch_function_impl
+        ):
             warnings.warn(
                 "Defining your `__torch_function__ as a plain method is deprecated and will be an error "
                 "in future, please define it as a classmethod.",
@@ -297,7 +300,7 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
         asarray empty linspace logspace ones promote_types rand randn randint randperm range result_type
         scalar_tensor tril_indices triu_indices vander zeros can_cast set_grad_enabled no_grad enable_grad
         inference_mode is_inference_mode_enabled compile set_default_device get_default_device
-        set_default_dtype use_deterministic_algorithms""".split()  # noqa: SIM905
+        set_default_dtype use_deterministic_algorithms""".split()
     table = vars(torch)
     return {table[n] for n in names if callable(table.get(n))}
 
@@ -322,7 +325,12 @@ def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Callable[.
                 continue
             if not callable(value) or value in ignored or value in names:
                 continue
-            if space is Tensor and name in ("__new__", "__init__", "__class__", "__torch_function__"):
+            if space is Tensor and name in (
+                "__new__",
+                "__init__",
+                "__class__",
+                "__torch_function__",
+            ):
                 continue
             found.setdefault(space, []).append(value)
             names[value] = f"{prefix}.{name}"
@@ -363,4 +371,3 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
         return -1
 
     return {f: dummy for fs in get_overridable_functions().values() for f in fs}
-

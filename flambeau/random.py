@@ -78,5 +78,3 @@ def fork_rng(
         set_rng_state(states[0])
         for device, state in zip(kept, states[1], strict=True):
             module.set_rng_state(state, device)
-
-

@@ -408,7 +408,9 @@ def _attach() -> None:
         "is_hpu": property(lambda self: self.device.type == "hpu"),
         "pin_memory": _pin_memory,
         "get_device": _get_device,
-        "type": lambda self, dtype=None, non_blocking=False: "torch.storage.UntypedStorage" if dtype is None else self,
+        "type": lambda self, dtype=None, non_blocking=False: (
+            "torch.storage.UntypedStorage" if dtype is None else self
+        ),
         "is_cuda": property(lambda self: self.device.type == "cuda"),
         "is_sparse": False,
         "is_sparse_csr": False,

@@ -6,7 +6,17 @@ from typing import Any
 
 __all__ = ["TorchVersion"]
 
-_STAGES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "c": -1, "rc": -1, "pre": -1, "preview": -1}
+_STAGES = {
+    "dev": -4,
+    "a": -3,
+    "alpha": -3,
+    "b": -2,
+    "beta": -2,
+    "c": -1,
+    "rc": -1,
+    "pre": -1,
+    "preview": -1,
+}
 _POST = {"post": 1, "rev": 1, "r": 1}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau._dynamo import config  # noqa: F401
+from flambeau._dynamo import config
 from flambeau._src.capture.marks import (
     allow_in_graph,
     assume_constant_result,

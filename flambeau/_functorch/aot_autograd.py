@@ -32,7 +32,9 @@ def aot_function(
 
         return call
 
-    return AotFunction(fn, compile_, partition=partition_fn or default_partition, decompositions=decompositions)
+    return AotFunction(
+        fn, compile_, partition=partition_fn or default_partition, decompositions=decompositions
+    )
 
 
 def aot_module(mod: Any, *args: Any, **kwargs: Any) -> Any:

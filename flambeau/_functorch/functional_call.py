@@ -82,9 +82,7 @@ def construct_stacked_leaf(tensors: tuple[Tensor, ...], name: str) -> Tensor:
     """The tensors stacked, a leaf that requires gradients where all of them do."""
     wants = [t.requires_grad for t in tensors]
     if any(wants) and not all(wants):
-        raise RuntimeError(
-            f"Expected {name} from each model to have the same .requires_grad"
-        )
+        raise RuntimeError(f"Expected {name} from each model to have the same .requires_grad")
     result = torch.stack(tensors).detach()
     return result.requires_grad_() if all(wants) else result
 

@@ -14,7 +14,9 @@ __all__ = ["AotModule"]
 class AotModule(Module):
     """A module whose forward runs compiled; parameters and buffers are the original's."""
 
-    def __init__(self, mod: Module, compiled: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, mod: Module, compiled: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> None:
         super().__init__()
         self.orig_module = mod
 
@@ -25,5 +27,8 @@ class AotModule(Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The compiled forward."""
-        state = {**dict(self.orig_module.named_parameters()), **dict(self.orig_module.named_buffers())}
+        state = {
+            **dict(self.orig_module.named_parameters()),
+            **dict(self.orig_module.named_buffers()),
+        }
         return self.compiled_f(state, args, kwargs)

@@ -35,7 +35,9 @@ def make_autograd(op: Op, rules: Rules) -> Callable[..., Any]:
             inputs = plain[:n_positional]
             if names:
                 keywords = dict(zip(names, plain[n_positional:], strict=True))
-                rules.setup_context(ctx=ctx, inputs=inputs, keyword_only_inputs=keywords, output=result)
+                rules.setup_context(
+                    ctx=ctx, inputs=inputs, keyword_only_inputs=keywords, output=result
+                )
             else:
                 rules.setup_context(ctx=ctx, inputs=inputs, output=result)
         return result
@@ -83,7 +85,12 @@ def _flat(values: Any) -> Any:
 
 def _spread(args: tuple[Any, ...]) -> list[Any]:
     """Lists of tensors item by item behind a description, as Functions take tensors one by one."""
-    counts = [len(v) if isinstance(v, (list, tuple)) and any(isinstance(x, torch.Tensor) for x in v) else None for v in args]
+    counts = [
+        len(v)
+        if isinstance(v, (list, tuple)) and any(isinstance(x, torch.Tensor) for x in v)
+        else None
+        for v in args
+    ]
     flat: list[Any] = [tuple(counts)]
     for v, n in zip(args, counts, strict=True):
         flat.extend(v if n is not None else [v])

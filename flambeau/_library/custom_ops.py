@@ -88,7 +88,9 @@ class CustomOpDef:
 
     __module__ = "torch._library.custom_ops"
 
-    def __init__(self, namespace: str, name: str, schema: str, fn: Callable[..., Any], tags: Any = None) -> None:
+    def __init__(
+        self, namespace: str, name: str, schema: str, fn: Callable[..., Any], tags: Any = None
+    ) -> None:
         self._namespace, self._name, self._schema = namespace, name, schema
         self._init_fn = fn
         self._qualname = f"{namespace}::{name}"
@@ -127,10 +129,20 @@ class CustomOpDef:
         """Register an implementation for device types ("cpu", a list, or None for all)."""
 
         def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-            types = [None] if device_types is None else [device_types] if isinstance(device_types, str) else list(device_types)
+            types = (
+                [None]
+                if device_types is None
+                else [device_types]
+                if isinstance(device_types, str)
+                else list(device_types)
+            )
             for device_type in types:
                 self._backend_fns[device_type] = fn
-                key = "CompositeExplicitAutograd" if device_type is None else _KEYS.get(device_type, device_type.upper())
+                key = (
+                    "CompositeExplicitAutograd"
+                    if device_type is None
+                    else _KEYS.get(device_type, device_type.upper())
+                )
                 if device_type is None:
                     key = "CPU"
                     self._op.decl.kernels.setdefault("CUDA", self._checked(fn, device_type))  # type: ignore[attr-defined]

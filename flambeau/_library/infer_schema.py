@@ -41,7 +41,13 @@ def _text_of(kind: Any) -> str | None:
     members = _union(kind)
     if len(members) > 1 and type(None) in members:
         rest = tuple(m for m in members if m is not type(None))
-        inner = "Scalar" if set(rest) == {int, float, bool} else _text_of(rest[0]) if len(rest) == 1 else None
+        inner = (
+            "Scalar"
+            if set(rest) == {int, float, bool}
+            else _text_of(rest[0])
+            if len(rest) == 1
+            else None
+        )
         return None if inner is None else f"{inner}?"
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in _SEQUENCES and len(args) == 1:
@@ -65,7 +71,9 @@ def _returns(kind: Any) -> str | None:
     if origin is list and args == (torch.Tensor,):
         return "Tensor[]"
     if origin is tuple:
-        parts = [_RETURNED.get(a) or ("Tensor[]" if a == list[torch.Tensor] else None) for a in args]
+        parts = [
+            _RETURNED.get(a) or ("Tensor[]" if a == list[torch.Tensor] else None) for a in args
+        ]
         return None if None in parts else f"({', '.join(parts)})"  # type: ignore[arg-type]
     return None
 
@@ -118,7 +126,9 @@ def infer_schema(
             if text.startswith("Tensor"):
                 text = text.replace("Tensor", f"Tensor(a{number}!)", 1)
             elif mutates_args != "unknown":
-                refuse(f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated")
+                refuse(
+                    f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated"
+                )
         default = "" if p.default is p.empty else f"={_default(p.default)}"
         parts.append(f"{text} {name}{default}")
     if mutates_args != "unknown":

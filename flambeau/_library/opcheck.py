@@ -37,13 +37,23 @@ def opcheck(
     one. test_aot_dispatch_dynamic: compiled, it gives the same results and gradients. OpCheckError
     at the first that fails, unless `raise_exception` is False.
     """
-    func = op._opoverload if isinstance(op, CustomOpDef) else op.default if isinstance(op, OpOverloadPacket) else op
+    func = (
+        op._opoverload
+        if isinstance(op, CustomOpDef)
+        else op.default
+        if isinstance(op, OpOverloadPacket)
+        else op
+    )
     if not isinstance(func, OpOverload):
-        raise ValueError(f"opcheck(op, ...): op must be instance of torch._ops.OpOverload or CustomOpDef, got {type(op)}")
+        raise ValueError(
+            f"opcheck(op, ...): op must be instance of torch._ops.OpOverload or CustomOpDef, got {type(op)}"
+        )
     wanted = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     unknown = set(wanted) - set(_CHECKS)
     if unknown:
-        raise ValueError(f"opcheck(op, ..., test_utils={test_utils}): expected test_utils to be subset of {_ALL}, but got {unknown}")
+        raise ValueError(
+            f"opcheck(op, ..., test_utils={test_utils}): expected test_utils to be subset of {_ALL}, but got {unknown}"
+        )
     results: dict[str, Any] = {}
     for name in wanted:
         try:
@@ -51,7 +61,9 @@ def opcheck(
             results[name] = "SUCCESS"
         except Exception as error:
             if raise_exception:
-                raise OpCheckError(f"opcheck(op, ...): {name} failed with {error} (scroll up for stack trace)") from error
+                raise OpCheckError(
+                    f"opcheck(op, ...): {name} failed with {error} (scroll up for stack trace)"
+                ) from error
             results[name] = error
     return results
 
@@ -79,7 +91,9 @@ def _schema(func: OpOverload, args: Any, kwargs: Any, atol: Any, rtol: Any) -> N
     olds = [*zip(names, before[0], strict=False), *before[1].items()]
     writes = {a.name for a in schema.arguments if a.is_write}
     for (name, new), (_, old) in zip(places, olds, strict=True):
-        changed = any(not torch.equal(a, b) for a, b in zip(_tensors(new), _tensors(old), strict=True))
+        changed = any(
+            not torch.equal(a, b) for a, b in zip(_tensors(new), _tensors(old), strict=True)
+        )
         if changed and name not in writes:
             raise RuntimeError(f"Argument {name} is not defined as mutable but was mutated")
     cells = {id(t.untyped_storage()) for t in _tensors(given)}
@@ -111,7 +125,11 @@ def _faketensor(func: OpOverload, args: Any, kwargs: Any, atol: Any, rtol: Any) 
     if len(fakes) != len(reals):
         raise AssertionError(f"the fake run gives {len(fakes)} tensors, the real one {len(reals)}")
     for f, r in zip(fakes, reals, strict=True):
-        for what, a, b in (("shape", f.shape, r.shape), ("dtype", f.dtype, r.dtype), ("strides", f.stride(), r.stride())):
+        for what, a, b in (
+            ("shape", f.shape, r.shape),
+            ("dtype", f.dtype, r.dtype),
+            ("strides", f.stride(), r.stride()),
+        ):
             if a != b:
                 raise AssertionError(f"{what} of the fake run {a}, of the real one {b}")
 
@@ -124,13 +142,21 @@ def _compiled(func: OpOverload, args: Any, kwargs: Any, atol: Any, rtol: Any) ->
         outs = _tensors(wrap(lambda a, k: func(*a, **k))(*given))
         grown = [t for t in outs if t.requires_grad]
         leaves = [t for t in _tensors(given) if t.requires_grad]
-        grads = torch.autograd.grad(grown, leaves, [torch.ones_like(t) for t in grown], allow_unused=True) if grown and leaves else ()
+        grads = (
+            torch.autograd.grad(
+                grown, leaves, [torch.ones_like(t) for t in grown], allow_unused=True
+            )
+            if grown and leaves
+            else ()
+        )
         return [*outs, *[g for g in grads if g is not None], *_tensors(given)]
 
     options = {k: v for k, v in (("atol", atol), ("rtol", rtol)) if v is not None}
     for a, b in zip(run(lambda f: f), run(lambda f: aot_function(f, _run_as_is)), strict=True):
         if not torch.allclose(a, b, equal_nan=True, **options):
-            raise AssertionError("the compiled operator gives other values than the operator itself")
+            raise AssertionError(
+                "the compiled operator gives other values than the operator itself"
+            )
 
 
 def _run_as_is(module: Any, inputs: Any) -> Any:

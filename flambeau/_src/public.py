@@ -6,15 +6,40 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from flambeau._src.autograd import api as autograd_api
+from flambeau._src import _native, toplevel
 from flambeau._src.autograd import anomaly, derived, engine, hooks, modes, saved, tensors, views  # noqa: F401
-from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
-from flambeau._src.core import checks, dlpack, generator, interchange, printing, return_types, settings, storage, symint  # noqa: F401
+from flambeau._src.autograd import api as autograd_api
+from flambeau._src.core import (
+    checks,
+    dlpack,
+    generator,
+    interchange,
+    printing,
+    return_types,
+    settings,
+    storage,
+    symint,
+)
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import function, lazy  # noqa: F401
-from flambeau._src import _native, toplevel
+from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
+from flambeau._src.ops import (
+    buffers,
+    compare,
+    creation,
+    foreach,
+    index,
+    indexing,
+    joining,
+    legacy,
+    linalg,
+    matrices,
+    pointwise,
+    questions,
+    search,
+    shapes,
+)
 from flambeau._src.util import errors
-from flambeau._src.ops import buffers, compare, creation, foreach, index, indexing, joining, legacy, linalg, matrices, pointwise, questions, search, shapes
 
 _ENGINE = ("flambeau._src", "flambeau._native")
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
@@ -45,7 +70,10 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
     "ScriptModule": ("flambeau.jit", "ScriptModule"),
     "GradScaler": ("flambeau.amp", "GradScaler"),
     "DisableTorchFunction": ("flambeau._src.interp.function", "DisableTorchFunction"),
-    "DisableTorchFunctionSubclass": ("flambeau._src.interp.function", "DisableTorchFunctionSubclass"),
+    "DisableTorchFunctionSubclass": (
+        "flambeau._src.interp.function",
+        "DisableTorchFunctionSubclass",
+    ),
     "compile": ("flambeau._src.compiler.api", "compile"),
     **lazy.NAMES,
 }

@@ -107,7 +107,13 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return self.item().__format__(spec) if not self.dim() and spec else object.__format__(self, spec) if spec else str(self)
+    return (
+        self.item().__format__(spec)
+        if not self.dim() and spec
+        else object.__format__(self, spec)
+        if spec
+        else str(self)
+    )
 
 
 def broadcast_shapes(*shapes: Any) -> Size:
@@ -119,7 +125,9 @@ def broadcast_shapes(*shapes: Any) -> Size:
             out = [1] * (len(shape) - len(out)) + out
         for i in range(1, len(shape) + 1):
             if shape[-i] < 0:
-                raise RuntimeError(f"Trying to create tensor with negative dimension ({shape[-i]}): ({shape[-i]})")
+                raise RuntimeError(
+                    f"Trying to create tensor with negative dimension ({shape[-i]}): ({shape[-i]})"
+                )
             if shape[-i] in (1, out[-i]):
                 continue
             if out[-i] != 1:
@@ -191,7 +199,9 @@ def get_device_module(device: Any = None) -> Any:
     try:
         return importlib.import_module(f"flambeau.{kind}")
     except ModuleNotFoundError:
-        raise RuntimeError(f"Device '{device}' does not have a corresponding module registered as 'torch.{kind}'.") from None
+        raise RuntimeError(
+            f"Device '{device}' does not have a corresponding module registered as 'torch.{kind}'."
+        ) from None
 
 
 def typename(obj: Any, /) -> str:
@@ -238,27 +248,46 @@ def _nonleaf_grad(t: Tensor) -> None:
 
 def _check_grad(t: Tensor, g: Any) -> None:
     if not isinstance(g, Tensor):
-        raise TypeError(f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}")
+        raise TypeError(
+            f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}"
+        )
     if g is t:
         raise RuntimeError("can't assign Variable as its own grad")
     if g.dtype is not t.dtype:
-        raise RuntimeError("attempting to assign a gradient with dtype '" + _ctype(g) + "' to a tensor with dtype '" + _ctype(t) + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break downstream systems that assume they match.")
+        raise RuntimeError(
+            "attempting to assign a gradient with dtype '"
+            + _ctype(g)
+            + "' to a tensor with dtype '"
+            + _ctype(t)
+            + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break downstream systems that assume they match."
+        )
     if g.device.type != t.device.type:
-        raise RuntimeError(f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with device type '{t.device.type}'. Please ensure that the gradient and the tensor are on the same device")
+        raise RuntimeError(
+            f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with device type '{t.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+        )
     raise RuntimeError(
         f"attempting to assign a gradient of size '{list(g.shape)}' to a tensor of size '{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size"
     )
 
 
 def _ctype(t: Tensor) -> str:
-    return {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}.get(t.dtype.name, t.dtype.name)
+    return {
+        "float32": "float",
+        "float64": "double",
+        "float16": "c10::Half",
+        "bfloat16": "c10::BFloat16",
+    }.get(t.dtype.name, t.dtype.name)
 
 
 SLOTS: dict[str, Any] = {
     "device_enter": _device_enter, "device_exit": _device_exit, "device_call": _device_call,
 }  # fmt: skip
+
+
 def _on(kind: str) -> property:
-    return property(lambda self: self.device.type == kind, doc=f"Whether the tensor is on a {kind} device.")
+    return property(
+        lambda self: self.device.type == kind, doc=f"Whether the tensor is on a {kind} device."
+    )
 
 
 def _never(what: str) -> property:
@@ -276,7 +305,12 @@ METHODS: dict[str, Any] = {
     "get_device": _get_device,
     "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex, "is_nonzero": is_nonzero,
 }  # fmt: skip
-SCALARS: dict[str, Any] = {"__bool__": _bool, "__int__": _int, "__float__": _float, "__index__": _index}
+SCALARS: dict[str, Any] = {
+    "__bool__": _bool,
+    "__int__": _int,
+    "__float__": _float,
+    "__index__": _index,
+}
 FUNCTIONS: dict[str, Any] = {
     "is_tensor": is_tensor, "is_storage": is_storage, "is_floating_point": is_floating_point, "is_complex": is_complex,
     "is_signed": is_signed, "numel": numel, "is_nonzero": is_nonzero, "broadcast_shapes": broadcast_shapes,

@@ -7,4 +7,9 @@ from flambeau._src.interp.fake import (
     UnsupportedFakeTensorException,
 )
 
-__all__ = ["DynamicOutputShapeException", "FakeTensor", "FakeTensorMode", "UnsupportedFakeTensorException"]
+__all__ = [
+    "DynamicOutputShapeException",
+    "FakeTensor",
+    "FakeTensorMode",
+    "UnsupportedFakeTensorException",
+]

@@ -29,7 +29,7 @@ def autocast_decorator(autocast_instance: Any, func: Callable[..., Any]) -> Call
     return decorate_autocast
 
 
-class autocast:  # noqa: N801  (torch's name)
+class autocast:
     """``with autocast("cpu", dtype=torch.bfloat16):`` or a decorator.
 
     Matrix products, convolutions and attention run in `dtype`; losses, decompositions and
@@ -117,7 +117,9 @@ def _cast(value: Any, device_type: str, dtype: Any) -> Any:
     if isinstance(value, (str, bytes)):
         return value
     if isinstance(value, Mapping):
-        return {_cast(k, device_type, dtype): _cast(v, device_type, dtype) for k, v in value.items()}
+        return {
+            _cast(k, device_type, dtype): _cast(v, device_type, dtype) for k, v in value.items()
+        }
     if isinstance(value, (list, tuple)):
         items = [_cast(v, device_type, dtype) for v in value]
         return type(value)(items)
@@ -155,9 +157,7 @@ def custom_fwd(
     return decorate_fwd
 
 
-def custom_bwd(
-    bwd: Callable[..., Any] | None = None, *, device_type: str
-) -> Callable[..., Any]:
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
     """Decorator of a custom Function's ``backward``: it runs under its forward's autocast."""
     if not isinstance(device_type, str):
         raise ValueError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")

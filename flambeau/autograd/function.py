@@ -263,7 +263,9 @@ fill("make_function", _make_function)
 fill("default_function_vmap", lambda: Function.vmap)
 
 
-def _bound(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def _bound(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
     """The arguments as positions, forward's defaults filled in."""
     bound = _signature(forward).bind(*args, **kwargs)
     bound.apply_defaults()

@@ -35,7 +35,9 @@ def _unpacked(values: Sequence[Any], is_tuple: bool) -> Any:
     return tuple(values) if is_tuple else values[0]
 
 
-def _prepared(inputs: Sequence[Tensor], create_graph: bool, need_graph: bool = True) -> tuple[Tensor, ...]:
+def _prepared(
+    inputs: Sequence[Tensor], create_graph: bool, need_graph: bool = True
+) -> tuple[Tensor, ...]:
     """Inputs of which gradients can be taken, apart from the user's own."""
     result = []
     for x in inputs:
@@ -58,12 +60,16 @@ def _finished(values: Any, create_graph: bool) -> Any:
 def _check_v(v: Sequence[Tensor], other: Sequence[Tensor], is_tuple: bool) -> None:
     if len(other) != len(v):
         if is_tuple:
-            raise RuntimeError(f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}.")
+            raise RuntimeError(
+                f"v is a tuple of invalid length: should be {len(other)} but got {len(v)}."
+            )
         raise RuntimeError("The given v should contain a single Tensor.")
     for i, (a, b) in enumerate(zip(v, other, strict=True)):
         if a.size() != b.size():
             where = f"Entry {i} in " if is_tuple else ""
-            raise RuntimeError(f"{where}v has invalid size: should be {b.size()} but got {a.size()}.")
+            raise RuntimeError(
+                f"{where}v has invalid size: should be {b.size()} but got {a.size()}."
+            )
 
 
 def _check_depends(values: Sequence[Any], what: str, strict: bool) -> None:
@@ -107,7 +113,9 @@ def _gradients(
 ) -> tuple[Any, ...]:  # fmt: skip
     """autograd.grad that leaves out outputs without history."""
     grads = (None,) * len(outputs) if grads is None else grads
-    kept = [(o, g) for o, g in zip(outputs, grads, strict=True) if o is not None and o.requires_grad]
+    kept = [
+        (o, g) for o, g in zip(outputs, grads, strict=True) if o is not None and o.requires_grad
+    ]
     if not kept:
         return (None,) * len(inputs)
     return torch.autograd.grad(
@@ -161,12 +169,18 @@ def _vector(v: Any, refs: Sequence[Tensor], is_tuple: bool, fn_name: str, what: 
         _check_v(v, refs, is_tuple)
         return v
     if len(refs) != 1 or refs[0].nelement() != 1:
-        raise RuntimeError(f"The vector v can only be None if {what} a single Tensor with a single element.")
+        raise RuntimeError(
+            f"The vector v can only be None if {what} a single Tensor with a single element."
+        )
     return None
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """func's outputs and the product of v with its Jacobian.
 
@@ -194,7 +208,11 @@ def vjp(
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """func's outputs and the product of its Jacobian with v, by two backwards.
 
@@ -259,7 +277,10 @@ def _forward_jacobian(func: Callable[..., Any], inputs: Any) -> Any:
     for block, o in zip(columns, outs, strict=True):
         parts = block.split(sizes, 0)
         rows.append(
-            tuple(p.permute(*range(1, p.dim()), 0).reshape(*o.shape, *x.shape) for p, x in zip(parts, ins, strict=True))
+            tuple(
+                p.permute(*range(1, p.dim()), 0).reshape(*o.shape, *x.shape)
+                for p, x in zip(parts, ins, strict=True)
+            )
         )
     return _unpacked([_unpacked(r, is_tuple) for r in rows], is_out_tuple)
 
@@ -287,7 +308,7 @@ def jacobian(
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
-                "torch.autograd.functional.jacobian: `create_graph=True` and `strategy=\"forward-mode\"` "
+                'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` '
                 "are not supported together (yet). Please either set `create_graph=False` or "
                 '`strategy="reverse-mode"`.'
             )
@@ -315,7 +336,9 @@ def jacobian(
                     "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not "
                     "supported together. Please either set `strict=False` or `vectorize=False`."
                 )
-            return _finished(_batched_rows(outs, ins, create_graph, is_tuple, is_out_tuple), create_graph)
+            return _finished(
+                _batched_rows(outs, ins, create_graph, is_tuple, is_out_tuple), create_graph
+            )
         rows = [_rows(o, ins, i, create_graph, strict) for i, o in enumerate(outs)]
     rows = [_finished(r, create_graph) for r in rows]
     return _unpacked([_unpacked(r, is_tuple) for r in rows], is_out_tuple)
@@ -349,7 +372,11 @@ def _rows(
 
 
 def _batched_rows(
-    outs: Sequence[Tensor], ins: Sequence[Tensor], create_graph: bool, is_tuple: bool, is_out_tuple: bool
+    outs: Sequence[Tensor],
+    ins: Sequence[Tensor],
+    create_graph: bool,
+    is_tuple: bool,
+    is_out_tuple: bool,
 ) -> Any:
     sizes = [o.numel() for o in outs]
     seeds = _basis(outs)
@@ -367,7 +394,10 @@ def _batched_rows(
     for k, o in enumerate(outs):
         rows.append(
             _unpacked(
-                [parts[k].reshape(*o.shape, *x.shape) for parts, x in zip(per_input, ins, strict=True)],
+                [
+                    parts[k].reshape(*o.shape, *x.shape)
+                    for parts, x in zip(per_input, ins, strict=True)
+                ],
                 is_tuple,
             )
         )
@@ -392,9 +422,7 @@ def hessian(
     (*x.shape, *y.shape). Arguments as `jacobian`."""
     is_tuple, ins = _as_tuple(inputs, "inputs", "hessian")
     if outer_jacobian_strategy not in ("forward-mode", "reverse-mode"):
-        raise AssertionError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode".'
-        )
+        raise AssertionError('Expected strategy to be either "forward-mode" or "reverse-mode".')
 
     def number(*args: Any) -> Tensor:
         out = func(*args)
@@ -423,7 +451,11 @@ def hessian(
 
 
 def vhp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """The function's value, and the product of v with its Hessian. Arguments as `vjp`; v has the
     shape of the inputs."""
@@ -442,7 +474,11 @@ def vhp(
 
 
 def hvp(
-    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Any,
+    v: Any = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """The function's value, and the product of its Hessian with v, by two backwards (slower than
     `vhp`, which is the same for symmetric Hessians)."""

@@ -183,7 +183,11 @@ def _forward_columns(
             with ad.dual_level():
                 tangent = _unit(x, i)
                 args = tuple(
-                    ad.make_dual(a.detach(), tangent) if a is x else a.detach() if _differs(a) else a
+                    ad.make_dual(a.detach(), tangent)
+                    if a is x
+                    else a.detach()
+                    if _differs(a)
+                    else a
                     for a in inputs
                 )
                 outs = _tuple(fn(*args))
@@ -315,7 +319,11 @@ class _Check:
         def direction(t: Tensor) -> Tensor:
             v = torch.rand(_width(t), generator=generator, dtype=torch.float64).to(_real(t.dtype))
             v = v / (v * v).sum().sqrt() if v.numel() else v
-            return torch.view_as_complex(v.reshape(*t.shape, 2)) if t.is_complex() else v.reshape(t.shape)
+            return (
+                torch.view_as_complex(v.reshape(*t.shape, 2))
+                if t.is_complex()
+                else v.reshape(t.shape)
+            )
 
         us, vs = [direction(x) for x in self.wrt], [direction(o) for o in outs]
         for j, (x, u) in enumerate(zip(self.wrt, us, strict=True)):
@@ -353,7 +361,9 @@ class _Check:
         try:
             found = torch.vmap(vjp)(torch.stack(gs))
         except RuntimeError as ex:
-            raise GradcheckError(f"While computing batched gradients, got: {ex}\n\n{_BATCHED}") from ex
+            raise GradcheckError(
+                f"While computing batched gradients, got: {ex}\n\n{_BATCHED}"
+            ) from ex
         for j, (batch, pair) in enumerate(zip(found, zip(*expected, strict=True), strict=True)):
             want = torch.stack([torch.zeros_like(self.wrt[j]) if g is None else g for g in pair])
             if not _close(batch, want, self.rtol, self.atol):
@@ -370,7 +380,11 @@ class _Check:
             def jvp(tangent: Tensor, x: Tensor = x) -> tuple[Tensor, ...]:
                 with ad.dual_level():
                     args = tuple(
-                        ad.make_dual(a.detach(), tangent) if a is x else a.detach() if _differs(a) else a
+                        ad.make_dual(a.detach(), tangent)
+                        if a is x
+                        else a.detach()
+                        if _differs(a)
+                        else a
                         for a in self.inputs
                     )
                     duals = [ad.unpack_dual(_tuple(self.fn(*args))[w]) for w in which]
@@ -390,7 +404,11 @@ class _Check:
     def scales_with_gradient(self, outs: tuple[Tensor, ...]) -> None:
         """A gradient of zeros gives zeros."""
         grads = torch.autograd.grad(
-            outs, self.wrt, [torch.zeros_like(o) for o in outs], retain_graph=True, allow_unused=True
+            outs,
+            self.wrt,
+            [torch.zeros_like(o) for o in outs],
+            retain_graph=True,
+            allow_unused=True,
         )
         for g, x in zip(grads, self.wrt, strict=True):
             if g is None:
@@ -481,7 +499,11 @@ def gradcheck(
         raise AssertionError(
             "Setting check_batched_forward_grad=True requires check_forward_ad to be True"
         )
-    options = {k: v for k, v in locals().items() if k not in ("func", "inputs", "raise_exception", "masked")}
+    options = {
+        k: v
+        for k, v in locals().items()
+        if k not in ("func", "inputs", "raise_exception", "masked")
+    }
     try:
         _Check(func, inputs, **options).run()
     except RuntimeError:

@@ -223,7 +223,9 @@ def allow_mutation_on_saved_tensors() -> Iterator[_AllowMutationOnSavedContext]:
     context = _AllowMutationOnSavedContext()
 
     class CloneBeforeWrite(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             kwargs = kwargs or {}
             arguments = func._schema.arguments
             for i, argument in enumerate(arguments):

@@ -43,7 +43,15 @@ class _CpuBackend(_Backend):
         return "AVX512"
 
 
-cudnn = _Backend("cudnn", False, enabled=True, deterministic=False, benchmark=False, allow_tf32=True, benchmark_limit=10)
+cudnn = _Backend(
+    "cudnn",
+    False,
+    enabled=True,
+    deterministic=False,
+    benchmark=False,
+    allow_tf32=True,
+    benchmark_limit=10,
+)
 cuda = _Backend("cuda", False, matmul=_Backend("cuda.matmul", False, allow_tf32=False,
                 allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))  # fmt: skip
 mps = _Backend("mps", False)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import flambeau as torch
 from flambeau._src.ops.legacy import types_for as _types_for
-from flambeau._src.util.errors import (  # noqa: F401
+from flambeau._src.util.errors import (
     AcceleratorError,
     CudaError,
     DeferredCudaCallError,
@@ -70,7 +70,9 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 manual_seed = manual_seed_all = seed = seed_all = empty_cache = _nothing
 reset_peak_memory_stats = reset_max_memory_allocated = reset_max_memory_cached = _nothing
 reset_accumulated_memory_stats = _nothing
-init = _lazy_init = current_device = set_device = synchronize = current_stream = default_stream = _refuse
+init = _lazy_init = current_device = set_device = synchronize = current_stream = default_stream = (
+    _refuse
+)
 get_device_name = get_device_properties = get_device_capability = mem_get_info = _refuse
 get_rng_state = set_rng_state = initial_seed = ipc_collect = can_device_access_peer = _refuse
 get_sync_debug_mode = set_sync_debug_mode = current_blas_handle = set_stream = _refuse
@@ -115,7 +117,9 @@ class device(contextlib.AbstractContextManager[None]):
     """`with device(d):` d is the current device. Only "none" (None, -1) can be entered here."""
 
     def __init__(self, device: Any) -> None:
-        self.idx = torch._utils._get_device_index(device, optional=True) if device is not None else -1
+        self.idx = (
+            torch._utils._get_device_index(device, optional=True) if device is not None else -1
+        )
 
     def __enter__(self) -> None:
         """Enter; RuntimeError where a device is meant."""

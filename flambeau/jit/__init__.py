@@ -1,8 +1,8 @@
 """TorchScript is not part of flambeau: marks are kept, questions answered, and scripting refused."""
 
-from typing import Final  # noqa: F401
+from typing import Final
 
-from flambeau._jit_internal import (  # noqa: F401
+from flambeau._jit_internal import (
     Future,
     _isinstance,
     _overload,
@@ -12,9 +12,9 @@ from flambeau._jit_internal import (  # noqa: F401
     is_scripting,
     unused,
 )
-from flambeau._src.util.errors import JITException as Error  # noqa: F401
-from flambeau.jit import annotations  # noqa: F401
-from flambeau.jit._refused import (  # noqa: F401
+from flambeau._src.util.errors import JITException as Error
+from flambeau.jit import annotations
+from flambeau.jit._refused import (
     Attribute,
     CompilationUnit,
     RecursiveScriptModule,
@@ -32,7 +32,7 @@ from flambeau.jit._refused import (  # noqa: F401
     trace,
     trace_module,
 )
-from flambeau.jit._running import (  # noqa: F401
+from flambeau.jit._running import (
     _unwrap_optional,
     annotate,
     fork,

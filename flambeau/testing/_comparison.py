@@ -285,9 +285,7 @@ def assert_allclose(
         FutureWarning,
         stacklevel=2,
     )
-    actual, expected = (
-        x if isinstance(x, Tensor) else torch.tensor(x) for x in (actual, expected)
-    )
+    actual, expected = (x if isinstance(x, Tensor) else torch.tensor(x) for x in (actual, expected))
     if rtol is None and atol is None:
         wider = {"float16": (1e-3, 1e-3), "float32": (1e-4, 1e-5), "float64": (1e-5, 1e-8)}
         pairs = [wider.get(x.dtype.name, (0.0, 0.0)) for x in (actual, expected)]

@@ -40,7 +40,11 @@ def _interval(low: Any, high: Any, dtype: Any, defaults: tuple[float, float]) ->
             f"but {dtype} only supports [{lowest}, {beyond})"
         )
     low, high = max(low, lowest), min(high, beyond)
-    return (low, high) if dtype.is_floating_point or dtype.is_complex else (math.ceil(low), math.ceil(high))
+    return (
+        (low, high)
+        if dtype.is_floating_point or dtype.is_complex
+        else (math.ceil(low), math.ceil(high))
+    )
 
 
 def _drawn(shape: Any, dtype: Any, device: Any, low: Any, high: Any) -> Tensor:
@@ -55,7 +59,9 @@ def _drawn(shape: Any, dtype: Any, device: Any, low: Any, high: Any) -> Tensor:
         low, high = _interval(low, high, dtype, (-9, 9))
         return torch.empty(shape, device=device, dtype=torch.float32).uniform_(low, high).to(dtype)
     unsigned = not dtype.is_signed
-    low, high = _interval(low, high, dtype, (0, 2) if dtype is torch.bool else (0 if unsigned else -9, 10))
+    low, high = _interval(
+        low, high, dtype, (0, 2) if dtype is torch.bool else (0 if unsigned else -9, 10)
+    )
     return torch.randint(low, high, shape, device=device, dtype=dtype)
 
 

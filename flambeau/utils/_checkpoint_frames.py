@@ -134,7 +134,9 @@ class RecomputeHooks(saved_tensors_hooks):
 class ForwardHooks(saved_tensors_hooks):
     """While forward runs: nothing is saved but placeholders."""
 
-    def __init__(self, frame: Frame, wrap_error: Callable[[CheckpointError], Exception] | None) -> None:
+    def __init__(
+        self, frame: Frame, wrap_error: Callable[[CheckpointError], Exception] | None
+    ) -> None:
         def pack(tensor: Tensor) -> Holder:
             holder = Holder()
             frame.holders.append(weakref.ref(holder))
@@ -290,7 +292,9 @@ def debug_contexts() -> tuple[Callable[[], tuple[Context, Context]], Callable[[A
         parts.append("\n".join(first.lines))
         parts.append("\n\nOperations executed during recomputation:\n\n")
         parts.append("\n".join(second.lines))
-        parts.append("\n\nERROR: Detected non-determinism while running activation checkpointing\n\n")
+        parts.append(
+            "\n\nERROR: Detected non-determinism while running activation checkpointing\n\n"
+        )
         parts.append(str(error))
         return CheckpointError("".join(parts))
 

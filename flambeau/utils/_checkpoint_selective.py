@@ -10,8 +10,8 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
-from flambeau.utils._pytree import tree_map
 from flambeau.utils._python_dispatch import TorchDispatchMode
+from flambeau.utils._pytree import tree_map
 
 _RECOMPUTE = object()
 
@@ -141,7 +141,9 @@ def create_selective_checkpoint_contexts(
                     if hasattr(op, "overloads")
                     else ""
                 )
-                raise ValueError(f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {extra}")
+                raise ValueError(
+                    f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {extra}"
+                )
         chosen = set(policy_fn_or_list)
 
         def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

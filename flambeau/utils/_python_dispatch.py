@@ -98,8 +98,10 @@ class TensorWithFlatten(Protocol):
 
 def is_traceable_wrapper_subclass(t: object) -> bool:
     """Whether `t` is a tensor subclass that can be flattened into inner tensors and made again."""
-    return type(t) is not torch.Tensor and isinstance(t, torch.Tensor) and (
-        is_traceable_wrapper_subclass_type(type(t))
+    return (
+        type(t) is not torch.Tensor
+        and isinstance(t, torch.Tensor)
+        and (is_traceable_wrapper_subclass_type(type(t)))
     )
 
 
@@ -153,7 +155,9 @@ def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> 
     result = []
     for i, o in enumerate(outs):
         r = schema.returns[min(i, len(schema.returns) - 1)]
-        name = next(iter(r.alias_info.before_set | r.alias_info.after_set)) if r.alias_info else None
+        name = (
+            next(iter(r.alias_info.before_set | r.alias_info.after_set)) if r.alias_info else None
+        )
         if name in writes and r.alias_info.is_write:
             result.append(writes[name])
             continue
@@ -162,7 +166,13 @@ def return_and_correct_aliasing(func: Any, args: Any, kwargs: Any, out: Any) -> 
             source = next(iter(sources.values()))
         if isinstance(source, torch.Tensor) and isinstance(o, torch.Tensor) and o is not source:
             with _layer.torch_dispatch_disabled():
-                o._set(source.untyped_storage(), o.storage_offset(), tuple(o.shape), o.stride(), o.dtype)
+                o._set(
+                    source.untyped_storage(),
+                    o.storage_offset(),
+                    tuple(o.shape),
+                    o.stride(),
+                    o.dtype,
+                )
         result.append(o)
     if not isinstance(out, (tuple, list)):
         return result[0]

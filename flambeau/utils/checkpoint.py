@@ -126,7 +126,9 @@ def _device_module(kind: str) -> Any:
 
 def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
     """The devices (other than the CPU) of the tensors in args, and their random states."""
-    devices = sorted({t.device.index or 0 for t in _tensors(args) if t.device.type not in ("cpu", "meta")})
+    devices = sorted(
+        {t.device.index or 0 for t in _tensors(args) if t.device.type not in ("cpu", "meta")}
+    )
     if not devices:
         return [], []
     module = _device_module(_infer_device_type(*args))
@@ -148,7 +150,8 @@ def detach_variable(inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
     """The inputs with tensors detached, `requires_grad` as they had it."""
     if not isinstance(inputs, tuple):
         raise RuntimeError(
-            "Only tuple of tensors is supported. Got Unsupported input type: ", type(inputs).__name__
+            "Only tuple of tensors is supported. Got Unsupported input type: ",
+            type(inputs).__name__,
         )
     out = []
     for x in inputs:
@@ -230,7 +233,9 @@ class CheckpointFunction(torch.autograd.Function):
             outputs = ctx.run_function(*detached)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         pairs = [
-            (o, g) for o, g in zip(outputs, args, strict=True) if isinstance(o, Tensor) and o.requires_grad
+            (o, g)
+            for o, g in zip(outputs, args, strict=True)
+            if isinstance(o, Tensor) and o.requires_grad
         ]
         if not pairs:
             raise RuntimeError(

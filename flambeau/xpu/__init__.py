@@ -26,7 +26,9 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Harmless without a device."""
 
 
-manual_seed = manual_seed_all = seed = empty_cache = synchronize = reset_peak_memory_stats = _nothing
+manual_seed = manual_seed_all = seed = empty_cache = synchronize = reset_peak_memory_stats = (
+    _nothing
+)
 
 
 def memory_allocated(device: Any = None) -> int:

@@ -97,7 +97,10 @@ def test_views_of_inputs_are_views() -> None:
 def test_an_entry_for_each_signature() -> None:
     c = aot_function(lambda x, k: x * k)
     assert c(torch.ones(2), 3).tolist() == [3, 3] and c(torch.ones(2), 4).tolist() == [4, 4]
-    assert c(torch.ones(3), 3).shape == (3,) and c(torch.ones(3, dtype=torch.int64), 3).dtype is torch.int64
+    assert (
+        c(torch.ones(3), 3).shape == (3,)
+        and c(torch.ones(3, dtype=torch.int64), 3).dtype is torch.int64
+    )
     with torch.no_grad():
         assert not c(torch.ones(2, requires_grad=True), 3).requires_grad
     assert len(c.entries) == 5
@@ -129,11 +132,16 @@ def test_fusion() -> None:
         c(torch.ones(32, 8), torch.ones(8), torch.zeros(8))
     (entry,) = c.entries.values()
     program = entry.forward.program
-    assert len(program.kernels) == 1 and "run_rows" in program.source and program.source.count("empty(") == 1
+    assert (
+        len(program.kernels) == 1
+        and "run_rows" in program.source
+        and program.source.count("empty(") == 1
+    )
 
 
 def test_exact() -> None:
     """The switch: every operator rounds as in eager."""
+
     def exact(graph: Any, attributes: Any, fakes: Any, backward: bool) -> Any:
         return own_compiler(graph, attributes, fakes, backward, exact=True)
 
@@ -156,7 +164,11 @@ def test_back_ends_of_users() -> None:
     x, w, b = leaves((4, 3), (5, 3), (5,))
     f(x, w, b).sum().backward()
     (forward, n), (backward, m) = graphs
-    assert n == 3 and [p.name for p in forward.graph.nodes if p.op == "placeholder"] == ["primals_1", "primals_2", "primals_3"]
+    assert n == 3 and [p.name for p in forward.graph.nodes if p.op == "placeholder"] == [
+        "primals_1",
+        "primals_2",
+        "primals_3",
+    ]
     assert "aten.gelu_backward.default" in [str(p.target) for p in backward.graph.nodes]
     assert torch.allclose(w.grad, torch.autograd.grad(mlp(x, w, b).sum(), w)[0])
     assert m == len([p for p in backward.graph.nodes if p.op == "placeholder"])

@@ -305,7 +305,12 @@ def test_making_and_copying_storages() -> None:
     with pytest.raises(RuntimeError, match="self was 3 bytes but src was 2 bytes"):
         UntypedStorage(3).copy_(UntypedStorage(2))
     cell = UntypedStorage([1, 2, 3, 4])
-    for other in (cell.clone(), copy.copy(cell), copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
+    for other in (
+        cell.clone(),
+        copy.copy(cell),
+        copy.deepcopy(cell),
+        pickle.loads(pickle.dumps(cell)),
+    ):
         assert other is not cell and other.tolist() == [1, 2, 3, 4]
     cell.byteswap(torch.int16)
     assert cell.tolist() == [2, 1, 4, 3]

@@ -18,7 +18,9 @@ def choose(p: Any, x: Any) -> Any:
 
 
 def test_eager() -> None:
-    assert torch.equal(choose(True, x), x.sin()) and torch.equal(choose(x.sum() < 0, x), x.cos() + 1)
+    assert torch.equal(choose(True, x), x.sin()) and torch.equal(
+        choose(x.sum() < 0, x), x.cos() + 1
+    )
     out = torch.cond(x.sum() > 0, lambda a: (a + 1, {"q": a}), lambda a: (a, {"q": a}), (x,))
     assert torch.equal(out[0], x + 1) and torch.equal(out[1]["q"], x)
     with pytest.raises(RuntimeError, match="Expected pred to be bool or single-element tensor"):
@@ -31,11 +33,15 @@ def test_traced() -> None:
     assert names == ["p_1", "x_1", "true_graph_0", "false_graph_0", "cond", "getitem", "output"]
     assert torch.equal(gm(torch.tensor(False), x), x.cos() + 1)
     with pytest.raises(RuntimeError, match="expected same dim but got 2 and 0"):
-        make_fx(lambda p, x: torch.cond(p, lambda a: a * 2, lambda a: a.sum(), (x,)))(torch.tensor(True), x)
+        make_fx(lambda p, x: torch.cond(p, lambda a: a * 2, lambda a: a.sum(), (x,)))(
+            torch.tensor(True), x
+        )
 
 
 def test_gradients_compiled() -> None:
-    compiled = aot_function(lambda p, a: torch.cond(p, lambda a: a.sin() * 2, lambda a: a.cos(), (a,)).sum())
+    compiled = aot_function(
+        lambda p, a: torch.cond(p, lambda a: a.sin() * 2, lambda a: a.cos(), (a,)).sum()
+    )
     for p, want in ((True, 2 * x.cos()), (False, -x.sin())):
         a = x.clone().requires_grad_()
         compiled(torch.tensor(p), a).backward()

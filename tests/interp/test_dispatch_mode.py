@@ -35,7 +35,9 @@ def test_trailing_defaults_are_left_out_and_keywords_stay_keywords() -> None:
     calls = []
 
     class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             calls.append((func, args[1:], kwargs))
             return func(*args, **kwargs)
 
@@ -71,7 +73,9 @@ def test_a_handler_meets_composites_whole_and_no_autograd() -> None:
 
 def test_in_place_results_are_the_argument_and_versions_count_once() -> None:
     class Other(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             func(*args, **(kwargs or {}))
             return torch.zeros(7)
 
@@ -90,7 +94,9 @@ def test_what_a_handler_may_return() -> None:
             super().__init__()
             self.value = value
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             return self.value
 
     x = torch.ones(2)
@@ -98,7 +104,12 @@ def test_what_a_handler_may_return() -> None:
         assert x.exp() is None
     with Returns(5), pytest.raises(RuntimeError, match="Unable to cast 5 to Tensor"):
         x.exp()
-    with Returns(NotImplemented), pytest.raises(TypeError, match=r"Multiple dispatch failed for 'torch\._ops\.aten\.exp\.default'"):
+    with (
+        Returns(NotImplemented),
+        pytest.raises(
+            TypeError, match=r"Multiple dispatch failed for 'torch\._ops\.aten\.exp\.default'"
+        ),
+    ):
         x.exp()
 
 
@@ -106,7 +117,9 @@ def test_lists_in_handlers_tuples_outside() -> None:
     kinds = []
 
     class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             out = func(*args, **(kwargs or {}))
             kinds.append(type(out))
             return out
@@ -140,7 +153,11 @@ class Wrapper(torch.Tensor):
     @staticmethod
     def __new__(cls, inner: Any) -> Any:
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, requires_grad=inner.requires_grad
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            dtype=inner.dtype,
+            requires_grad=inner.requires_grad,
         )
 
     def __init__(self, inner: Any) -> None:

@@ -108,12 +108,20 @@ def test_functionalized_in_place(op: Any) -> None:
 
 
 #: What does not compile yet, and why. A name that does must be taken out.
-NOT_COMPILED = {"linalg_matrix_exp": "its gradient copies from a tensor without bytes while it is traced"}
+NOT_COMPILED = {
+    "linalg_matrix_exp": "its gradient copies from a tensor without bytes while it is traced"
+}
 
 
 def _compiled_cases() -> list[Any]:
     return [
-        pytest.param(o, id=o.key, marks=pytest.mark.xfail(strict=True, reason=NOT_COMPILED[o.key]) if o.key in NOT_COMPILED else ())
+        pytest.param(
+            o,
+            id=o.key,
+            marks=pytest.mark.xfail(strict=True, reason=NOT_COMPILED[o.key])
+            if o.key in NOT_COMPILED
+            else (),
+        )
         for o in OPS
         if not o.decl.random
     ]
@@ -132,7 +140,11 @@ def test_compiled(op: Any) -> None:
             wanted = [t for t in leaves if t.requires_grad]
             if grown and wanted:
                 ones = [torch.ones_like(t) for t in grown]
-                outs += [g for g in torch.autograd.grad(grown, wanted, ones, allow_unused=True) if g is not None]
+                outs += [
+                    g
+                    for g in torch.autograd.grad(grown, wanted, ones, allow_unused=True)
+                    if g is not None
+                ]
             return outs
 
         try:

@@ -16,7 +16,11 @@ from flambeau._subclasses.fake_tensor import (
 def test_factories_views_and_writes() -> None:
     with FakeTensorMode() as mode:
         a = torch.ones(2, 3)
-        assert type(a) is FakeTensor and a.fake_mode is mode and repr(a) == "FakeTensor(..., size=(2, 3))"
+        assert (
+            type(a) is FakeTensor
+            and a.fake_mode is mode
+            and repr(a) == "FakeTensor(..., size=(2, 3))"
+        )
         b = a.t()
         assert b._base is a and b.stride() == (1, 3) and b.untyped_storage() is a.untyped_storage()
         assert a.add_(1) is a and a._version == b._version == 1
@@ -67,7 +71,9 @@ def test_real_arguments() -> None:
 
 def test_meta_tensors() -> None:
     x = torch.ones(3, device="meta")
-    assert x[torch.tensor([0, 1])].device.type == "meta" and torch.nn.functional.dropout(x).shape == (3,)
+    assert x[torch.tensor([0, 1])].device.type == "meta" and torch.nn.functional.dropout(
+        x
+    ).shape == (3,)
     with pytest.raises(RuntimeError, match=r"Tensor\.item\(\) cannot be called on meta tensors"):
         x[0].item()
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):

@@ -60,13 +60,19 @@ def test_same_results(f: Any, remove: str) -> None:
 @pytest.mark.parametrize("f", [chain, shapes, strided, indexed])
 def test_no_writes_are_left(f: Any) -> None:
     gm = make_fx(functionalize(f))(torch.arange(6.0).reshape(2, 3))
-    assert not [n for n in gm.graph.nodes if hasattr(n.target, "_schema") and n.target._schema.is_mutable]
+    assert not [
+        n for n in gm.graph.nodes if hasattr(n.target, "_schema") and n.target._schema.is_mutable
+    ]
 
 
 def test_inputs_are_written_once_at_the_end() -> None:
     x = torch.ones(2, 3)
     gm = make_fx(functionalize(lambda t: t.add_(1).mul_(2)))(x.clone())
-    writes = [str(n.target) for n in gm.graph.nodes if hasattr(n.target, "_schema") and n.target._schema.is_mutable]
+    writes = [
+        str(n.target)
+        for n in gm.graph.nodes
+        if hasattr(n.target, "_schema") and n.target._schema.is_mutable
+    ]
     assert writes == ["aten.copy_.default"]
     y = x.clone()
     assert functionalize(lambda t: t.add_(1))(y).sum() == 12 and y.sum() == 12
@@ -74,7 +80,10 @@ def test_inputs_are_written_once_at_the_end() -> None:
 
 def test_errors() -> None:
     outside = torch.ones(3)
-    with pytest.raises(RuntimeError, match="mutating a non-functional tensor with a functional tensor is not allowed"):
+    with pytest.raises(
+        RuntimeError,
+        match="mutating a non-functional tensor with a functional tensor is not allowed",
+    ):
         functionalize(lambda t: outside.add_(t))(torch.ones(3))
     with pytest.raises(RuntimeError, match="received invalid argument for remove="):
         functionalize(lambda t: t, remove="views")

@@ -43,8 +43,13 @@ def test_custom_op_eager_gradient_fake_trace() -> None:
     with FakeTensorMode():
         assert scale(torch.ones(3)).shape == (3,)
     gm = make_fx(lambda t: scale(t) + 1)(torch.ones(3))
-    assert [str(n.target) for n in gm.graph.nodes][1:3] == ["tests_user.scale.default", "aten.add.Tensor"]
-    assert str(torch.ops.tests_user.scale.default._schema).startswith("tests_user::scale(Tensor x, float a=2.")
+    assert [str(n.target) for n in gm.graph.nodes][1:3] == [
+        "tests_user.scale.default",
+        "aten.add.Tensor",
+    ]
+    assert str(torch.ops.tests_user.scale.default._schema).startswith(
+        "tests_user::scale(Tensor x, float a=2."
+    )
     assert torch.ops.tests_user.scale(torch.ones(1)).item() == 2
 
 
@@ -56,7 +61,11 @@ def test_writes() -> None:
 
 
 def test_opcheck() -> None:
-    for op, args in ((scale, (torch.ones(3),)), (scale, (torch.ones(3, requires_grad=True), 2.0)), (increase, (torch.ones(3),))):
+    for op, args in (
+        (scale, (torch.ones(3),)),
+        (scale, (torch.ones(3, requires_grad=True), 2.0)),
+        (increase, (torch.ones(3),)),
+    ):
         assert set(library.opcheck(op, args).values()) == {"SUCCESS"}
 
 
@@ -73,7 +82,10 @@ def test_errors() -> None:
     def flat(x: Tensor) -> Tensor:
         return x.clone()
 
-    with pytest.raises(RuntimeError, match="Trying to backward through tests_user.flat.default but no autograd formula"):
+    with pytest.raises(
+        RuntimeError,
+        match="Trying to backward through tests_user.flat.default but no autograd formula",
+    ):
         flat(x).sum().backward()
     with FakeTensorMode(), pytest.raises(RuntimeError, match="There was no fake impl registered"):
         flat(torch.ones(1))
@@ -84,7 +96,9 @@ def test_errors() -> None:
 
 
 def test_schemas() -> None:
-    def f(x: Tensor, y: Tensor | None, z: list[Tensor], i: int, *, b: bool = True) -> tuple[Tensor, Tensor]: ...
+    def f(
+        x: Tensor, y: Tensor | None, z: list[Tensor], i: int, *, b: bool = True
+    ) -> tuple[Tensor, Tensor]: ...
 
     text = "(Tensor x, Tensor? y, Tensor[] z, SymInt i, *, bool b=True) -> (Tensor, Tensor)"
     assert library.infer_schema(f, mutates_args=()) == text
@@ -94,7 +108,10 @@ def test_schemas() -> None:
 def test_libraries() -> None:
     with library._scoped_library("tests_lib", "DEF") as lib:
         assert lib.define("twice(Tensor x) -> Tensor") == "twice"
-        with pytest.raises(NotImplementedError, match="Could not run 'tests_lib::twice' with arguments from the 'CPU'"):
+        with pytest.raises(
+            NotImplementedError,
+            match="Could not run 'tests_lib::twice' with arguments from the 'CPU'",
+        ):
             torch.ops.tests_lib.twice(torch.ones(1))
         lib.impl("twice", lambda x: x * 2, "CPU")
         x = torch.ones(2, requires_grad=True)

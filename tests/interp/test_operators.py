@@ -15,8 +15,13 @@ add = torch.ops.aten.add
 def test_names_and_texts() -> None:
     assert repr(add) == "<OpOverloadPacket(op='aten.add')>" and str(add) == "aten.add"
     op = add.Tensor
-    assert repr(op) == "<OpOverload(op='aten.add', overload='Tensor')>" and str(op) == "aten.add.Tensor"
-    assert op.name() == "aten::add.Tensor" and op.__name__ == "add.Tensor" and op.namespace == "aten"
+    assert (
+        repr(op) == "<OpOverload(op='aten.add', overload='Tensor')>"
+        and str(op) == "aten.add.Tensor"
+    )
+    assert (
+        op.name() == "aten::add.Tensor" and op.__name__ == "add.Tensor" and op.namespace == "aten"
+    )
     assert op.overloadpacket is add and add.overloads()[:3] == ["Tensor", "Scalar", "out"]
     assert repr(torch.ops.aten) == "<module 'torch.ops.aten' from 'torch.ops'>"
     assert type(op).__name__ == "OpOverload" and op is torch.ops.aten.add.Tensor
@@ -28,12 +33,20 @@ def test_signatures() -> None:
     assert str(schema) == "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
     assert schema.name == "aten::add" and schema.overload_name == "Tensor"
     alpha = schema.arguments[2]
-    assert (alpha.name, alpha.kwarg_only, alpha.default_value, str(alpha.type)) == ("alpha", True, 1, "number")
+    assert (alpha.name, alpha.kwarg_only, alpha.default_value, str(alpha.type)) == (
+        "alpha",
+        True,
+        1,
+        "number",
+    )
     assert not schema.is_mutable and torch.ops.aten.add_.Tensor._schema.is_mutable
     info = torch.ops.aten.add_.Tensor._schema.arguments[0].alias_info
     assert info.is_write and info.before_set == {"a"}
     sums = torch.ops.aten.sum.dim_IntList._schema.arguments
-    assert str(sums[1].type) == "Optional[List[int]]" and str(sums[3].real_type) == "Optional[ScalarType]"
+    assert (
+        str(sums[1].type) == "Optional[List[int]]"
+        and str(sums[3].real_type) == "Optional[ScalarType]"
+    )
 
 
 def test_calls_and_errors() -> None:
@@ -41,13 +54,20 @@ def test_calls_and_errors() -> None:
     assert add.Tensor(x, 1).tolist() == [2, 2] and add(x, x, alpha=2).tolist() == [3, 3]
     assert type(torch.ops.aten.split.Tensor(x, 1)) is list
     assert type(torch.ops.aten.max.dim(x, 0)) is tuple
-    with pytest.raises(AttributeError, match="'_OpNamespace' 'aten' object has no attribute 'no_such'"):
+    with pytest.raises(
+        AttributeError, match="'_OpNamespace' 'aten' object has no attribute 'no_such'"
+    ):
         _ = torch.ops.aten.no_such
-    with pytest.raises(AttributeError, match="The underlying op of 'aten.add' has no overload name 'no_such'"):
+    with pytest.raises(
+        AttributeError, match="The underlying op of 'aten.add' has no overload name 'no_such'"
+    ):
         _ = add.no_such
     with pytest.raises(RuntimeError, match=r"aten::add\(\) is missing value for argument 'other'"):
         add.Tensor(x)
-    with pytest.raises(RuntimeError, match=r"Expected a value of type 'Tensor' for argument 'self' but instead found type 'str'"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"Expected a value of type 'Tensor' for argument 'self' but instead found type 'str'",
+    ):
         add.Tensor("a", 2)
     with pytest.raises(OSError, match="Could not load this library"):
         torch.ops.load_library("libcustom.so")

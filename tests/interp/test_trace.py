@@ -36,14 +36,25 @@ def test_constants_and_parameters() -> None:
     c, p = torch.ones(3), torch.nn.Parameter(torch.ones(3))
     gm = make_fx(lambda x: x + c + c * p)(x)
     names = [n.name for n in gm.graph.nodes]
-    assert names == ["x_1", "_tensor_constant0", "add", "_tensor_constant0_1", "_param_constant0", "mul", "add_1", "output"]
+    assert names == [
+        "x_1",
+        "_tensor_constant0",
+        "add",
+        "_tensor_constant0_1",
+        "_param_constant0",
+        "mul",
+        "add_1",
+        "output",
+    ]
     assert gm._param_constant0 is p
     gm = make_fx(lambda x: x * torch.tensor(3).item())(x)
     assert targets(gm) == ["_tensor_constant0", "aten.lift_fresh_copy.default", "aten.mul.Tensor"]
 
 
 def test_values_are_refused() -> None:
-    with pytest.raises(RuntimeError, match="It appears that you're trying to get value out of a tracing tensor"):
+    with pytest.raises(
+        RuntimeError, match="It appears that you're trying to get value out of a tracing tensor"
+    ):
         make_fx(lambda x: x * 2 if x.sum() > 0 else x)(x)
     with pytest.raises(AssertionError, match="tracing_mode must be real/fake/symbolic, got none"):
         make_fx(lambda x: x, tracing_mode="none")
@@ -51,9 +62,14 @@ def test_values_are_refused() -> None:
 
 def test_decompositions_and_modes() -> None:
     table = {torch.ops.aten.exp.default: lambda t: t.sin() + 1}
-    assert targets(make_fx(lambda x: x.exp(), decomposition_table=table)(x)) == ["aten.sin.default", "aten.add.Tensor"]
+    assert targets(make_fx(lambda x: x.exp(), decomposition_table=table)(x)) == [
+        "aten.sin.default",
+        "aten.add.Tensor",
+    ]
     seen = []
-    gm = make_fx(lambda a, b: (seen.append(get_proxy_mode()), (a @ b.t()).relu())[1], tracing_mode="fake")(x, x)
+    gm = make_fx(
+        lambda a, b: (seen.append(get_proxy_mode()), (a @ b.t()).relu())[1], tracing_mode="fake"
+    )(x, x)
     assert targets(gm) == ["aten.t.default", "aten.mm.default", "aten.relu.default"]
     assert seen[0] is not None and get_proxy_mode() is None
 

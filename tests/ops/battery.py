@@ -23,7 +23,9 @@ class Sample:
 
 
 class Error:
-    def __init__(self, kind: type, pattern: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, kind: type, pattern: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.kind, self.pattern, self.args, self.kwargs = kind, pattern, args, kwargs
 
 
@@ -34,13 +36,24 @@ class Maker:
         self.dtype, self.layout = dtype, layout
         self.generator = torch.Generator().manual_seed(seed)
 
-    def tensor(self, shape: Any, low: float = -2.0, high: float = 2.0, dtype: Any = None, layout: Any = None) -> Any:
+    def tensor(
+        self,
+        shape: Any,
+        low: float = -2.0,
+        high: float = 2.0,
+        dtype: Any = None,
+        layout: Any = None,
+    ) -> Any:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         wide = torch.empty(shape, dtype=torch.float64).uniform_(low, high, generator=self.generator)
         t = wide.to(dtype or self.dtype)
         layout = layout or self.layout
         if layout == "permuted" and len(shape) > 1:
-            return t.permute(*reversed(range(len(shape)))).contiguous().permute(*reversed(range(len(shape))))
+            return (
+                t.permute(*reversed(range(len(shape))))
+                .contiguous()
+                .permute(*reversed(range(len(shape))))
+            )
         if layout == "channels_last" and len(shape) == 4:
             return t.contiguous(memory_format=torch.channels_last)
         return t
@@ -60,7 +73,12 @@ def tested_ops() -> Iterator[Op]:
     """Every operator whose declaration gives samples."""
     seen = set()
     for op in all_ops():
-        if op.variant == "functional" and op.decl.samples is not None and op is op.decl.op and op.key not in seen:
+        if (
+            op.variant == "functional"
+            and op.decl.samples is not None
+            and op is op.decl.op
+            and op.key not in seen
+        ):
             seen.add(op.key)
             yield op
 
@@ -141,7 +159,9 @@ def check_values(op: Op, sample: Sample) -> None:
     np.testing.assert_allclose(outputs(got)[0].numpy(), want, rtol=1e-10, atol=1e-12)
 
 
-def _numpy_dims(op: Op, arrays: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _numpy_dims(
+    op: Op, arrays: list[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
     names = [a.name for a in op.schema.positional][: len(arrays)]
     given = dict(zip(names, arrays, strict=True)) | kwargs
     first = given.pop("self")
@@ -166,7 +186,9 @@ def check_fake(op: Op, sample: Sample) -> None:
     if args is None or (op.decl.meta is None and op.decl.kind not in ("pointwise", "reduction")):
         return
     specs = op.decl.infer(op, args)
-    for spec, real in zip(outputs(specs), outputs(function_of(op)(*sample.args, **sample.kwargs)), strict=True):
+    for spec, real in zip(
+        outputs(specs), outputs(function_of(op)(*sample.args, **sample.kwargs)), strict=True
+    ):
         if not isinstance(spec, TensorSpec):
             continue
         assert spec.shape == tuple(real.shape), (spec, real.shape)
@@ -194,7 +216,10 @@ def check_out(op: Op, sample: Sample) -> None:
     if op.out_op is None:
         return
     want = outputs(function_of(op)(*sample.args, **sample.kwargs))
-    outs = [torch.empty_strided(tuple(w.shape), [s * 2 for s in _dense(w.shape)], dtype=w.dtype) for w in want]
+    outs = [
+        torch.empty_strided(tuple(w.shape), [s * 2 for s in _dense(w.shape)], dtype=w.dtype)
+        for w in want
+    ]
     function_of(op)(*sample.args, **sample.kwargs, out=outs[0] if len(outs) == 1 else tuple(outs))
     for o, w in zip(outs, want, strict=True):
         assert o.stride() == tuple(s * 2 for s in _dense(w.shape)), "out= must keep its strides"
@@ -211,11 +236,18 @@ def _dense(shape: Any) -> list[int]:
 
 def check_bfloat16(op: Op, wide: Sample) -> None:
     """bfloat16 results within a rounding of the float64 results on the same inputs."""
-    narrow = with_tensors(wide, [t.to(torch.bfloat16) if t.dtype.is_floating_point else t for t in tensors_in(wide)])
-    exact = with_tensors(wide, [t.to(torch.float64) if t.dtype.is_floating_point else t for t in tensors_in(narrow)])
+    narrow = with_tensors(
+        wide, [t.to(torch.bfloat16) if t.dtype.is_floating_point else t for t in tensors_in(wide)]
+    )
+    exact = with_tensors(
+        wide, [t.to(torch.float64) if t.dtype.is_floating_point else t for t in tensors_in(narrow)]
+    )
     if op.decl.random:
         return
-    got, want = function_of(op)(*narrow.args, **narrow.kwargs), function_of(op)(*exact.args, **exact.kwargs)
+    got, want = (
+        function_of(op)(*narrow.args, **narrow.kwargs),
+        function_of(op)(*exact.args, **exact.kwargs),
+    )
     for g, w in zip(outputs(got), outputs(want), strict=True):
         if not g.dtype.is_floating_point or not g.numel():
             continue
@@ -236,7 +268,11 @@ def check_layout(op: Op, dtype: Any, layout: str) -> None:
 
 
 def _scalar(op: Op, sample: Sample, cotangents: list[Any]) -> Any:
-    outs = [o for o in outputs(function_of(op)(*sample.args, **sample.kwargs)) if o.dtype.is_floating_point]
+    outs = [
+        o
+        for o in outputs(function_of(op)(*sample.args, **sample.kwargs))
+        if o.dtype.is_floating_point
+    ]
     total = None
     for o, c in zip(outs, cotangents, strict=False):
         part = (o * c).sum()
@@ -250,13 +286,25 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
         return
     values = tensors_in(sample)
     places = [i for i, t in enumerate(values) if t.dtype.is_floating_point and t.numel()]
-    outs = [o for o in outputs(function_of(op)(*sample.args, **sample.kwargs)) if isinstance(o, torch.Tensor) and o.dtype.is_floating_point]
+    outs = [
+        o
+        for o in outputs(function_of(op)(*sample.args, **sample.kwargs))
+        if isinstance(o, torch.Tensor) and o.dtype.is_floating_point
+    ]
     if not places or not outs or not outs[0].numel():
         return
     generator = torch.Generator().manual_seed(7)
     keep = op.decl.differentiable
-    cotangents = [torch.rand(o.shape, dtype=o.dtype, generator=generator) - 0.5 if keep is True or i in keep else torch.zeros_like(o) for i, o in enumerate(outs)]
-    direction = [torch.rand(t.shape, dtype=t.dtype, generator=generator) - 0.5 for t in (values[i] for i in places)]
+    cotangents = [
+        torch.rand(o.shape, dtype=o.dtype, generator=generator) - 0.5
+        if keep is True or i in keep
+        else torch.zeros_like(o)
+        for i, o in enumerate(outs)
+    ]
+    direction = [
+        torch.rand(t.shape, dtype=t.dtype, generator=generator) - 0.5
+        for t in (values[i] for i in places)
+    ]
 
     def at(step: float) -> list[Any]:
         moved = [t.detach().clone() for t in values]
@@ -286,14 +334,17 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
         return
     if not second:
         numeric = (value(h) - value(-h)) / (2 * h)
-        assert abs(numeric - float(dot.item())) <= 1e-5 + 1e-5 * abs(numeric), (numeric, float(dot.item()))
+        assert abs(numeric - float(dot.item())) <= 1e-5 + 1e-5 * abs(numeric), (
+            numeric,
+            float(dot.item()),
+        )
         return
     if not dot.requires_grad:
         return
     grads = grad(dot, [moved[i] for i in places], allow_unused=True)
-    analytic = sum(float((g * d).sum().item()) for g, d in zip(grads, direction, strict=True) if g is not None)
+    analytic = sum(
+        float((g * d).sum().item()) for g, d in zip(grads, direction, strict=True) if g is not None
+    )
     high, low = first(h, False)[0], first(-h, False)[0]
     numeric = (float(high.item()) - float(low.item())) / (2 * h)
     assert abs(numeric - analytic) <= 1e-4 + 1e-4 * abs(numeric), (numeric, analytic)
-
-

@@ -12,7 +12,7 @@ NUMBERS = {"True": True, "2": 2, "2.5": 2.5, "1j": 1j}
 def name(f):
     try:
         return str(f().dtype).removeprefix("torch.")
-    except Exception as e:  # noqa: BLE001
+    except Exception as e:
         return type(e).__name__
 
 

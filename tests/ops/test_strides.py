@@ -24,7 +24,14 @@ def expected(tensors: list[Any]) -> tuple[int, ...]:
     rows = []
     for t in tensors:
         lead = nd - t.dim()
-        rows.append([0 if i < lead or (t.shape[i - lead] == 1 and shape[i] != 1) else t.stride()[i - lead] for i in range(nd)])
+        rows.append(
+            [
+                0
+                if i < lead or (t.shape[i - lead] == 1 and shape[i] != 1)
+                else t.stride()[i - lead]
+                for i in range(nd)
+            ]
+        )
     order = list(range(nd - 1, -1, -1))
     for i in range(1, nd):
         at = i
@@ -72,10 +79,14 @@ def cases(seed: int = 0, n: int = 300) -> Any:
         shape = [rng.choice([1, 2, 3, 4]) for _ in range(rng.randint(1, 4))]
         made = []
         for _ in range(rng.choice([1, 2, 2, 3])):
-            own = [s if rng.random() < 0.8 else 1 for s in shape][rng.randint(0, 1) if len(shape) > 1 else 0 :]
+            own = [s if rng.random() < 0.8 else 1 for s in shape][
+                rng.randint(0, 1) if len(shape) > 1 else 0 :
+            ]
             order = list(range(len(own)))
             rng.shuffle(order)
-            t = torch.ones([own[i] for i in order]).permute([order.index(i) for i in range(len(own))])
+            t = torch.ones([own[i] for i in order]).permute(
+                [order.index(i) for i in range(len(own))]
+            )
             if rng.random() < 0.2 and t.shape[-1] > 1:
                 t = torch.ones([*own[:-1], own[-1] * 2])[..., ::2]
             made.append(t)
@@ -98,5 +109,13 @@ def test_strides() -> None:
 
 def test_channels_last_is_kept() -> None:
     x = torch.ones(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
-    for y in (x + 1, x * x, x.exp(), x.clone(), torch.relu(x), x.to(torch.float64), torch.empty_like(x)):
+    for y in (
+        x + 1,
+        x * x,
+        x.exp(),
+        x.clone(),
+        torch.relu(x),
+        x.to(torch.float64),
+        torch.empty_like(x),
+    ):
         assert y.stride() == x.stride()

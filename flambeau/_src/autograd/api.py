@@ -39,7 +39,8 @@ def _check_shape(i: int, out: Any, g: Tensor, batched: bool) -> None:
         return
     if batched:
         raise RuntimeError(
-            _BATCHED_HINT + f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+            _BATCHED_HINT
+            + f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
             f"{out.shape}. If you only want some tensors in `grad_output` to be considered batched, "
             "consider using vmap."
         )

@@ -6,10 +6,10 @@ import warnings
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.core import state
-from flambeau._src.core.tensor import Tensor
 from flambeau._src.autograd.anomaly import remember_traceback
 from flambeau._src.autograd.hooks import call_user
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.record import pack, rebase
 from flambeau._src.ops.call import aten
 
@@ -102,7 +102,10 @@ def fit(g: Tensor, like: Tensor, index: int, name: str) -> Tensor:
                 f"Function {name} returned an invalid gradient at index {index} - got "
                 f"{list(g.shape)} but expected shape compatible with {list(like.shape)}"
             )
-        dims = [*range(extra), *(extra + i for i, s in enumerate(like.shape) if s == 1 != g.shape[extra + i])]
+        dims = [
+            *range(extra),
+            *(extra + i for i, s in enumerate(like.shape) if s == 1 != g.shape[extra + i]),
+        ]
         g = aten.sum(g, dims, True)
         if extra:
             g = aten.reshape(g, like.shape)
@@ -198,7 +201,9 @@ def finish(
                 out._custom_view, out._multi_view = False, True
     if recording:
         ctx.input_geometry = tuple([_native.geometry(t) for t in tensors])
-        ctx.output_geometry = tuple([_native.geometry(o) if isinstance(o, Tensor) else None for o in made])
+        ctx.output_geometry = tuple(
+            [_native.geometry(o) if isinstance(o, Tensor) else None for o in made]
+        )
         _save(ctx, saved)
         if state.thread.anomaly[0]:
             remember_traceback(ctx)

@@ -82,7 +82,9 @@ def _at_jvp(cls: Any, level: Level, args: tuple[Any, ...], has_setup: bool) -> A
             outputs = call_custom(cls, primals, False)
             cls.forward(ctx, *primals)  # once more, for what it leaves in ctx
         tangents = tuple(
-            aten.zeros_like(p) if t is None and isinstance(p, Tensor) and ctx.materialize_grads else t
+            aten.zeros_like(p)
+            if t is None and isinstance(p, Tensor) and ctx.materialize_grads
+            else t
             for p, t in parts
         )
         found = cls.jvp(ctx, *tangents)
@@ -136,7 +138,9 @@ def _at_vmap(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
             )
             outs, out_spec = tree_flatten(outputs)
             found = broadcast_to_and_flatten(out_dims, out_spec)
-            places = flat_out_dims(out_dims, out_spec, outputs, cls.vmap) if found is None else found
+            places = (
+                flat_out_dims(out_dims, out_spec, outputs, cls.vmap) if found is None else found
+            )
     wrapped = [
         o if d is None or not isinstance(o, Tensor) else batch(o, d % o.dim(), level)
         for o, d in zip(outs, places, strict=True)
@@ -152,7 +156,9 @@ def _generated(
     out_dims: list[Any] = []
 
     def wrap(vs: Any, ds: Any, lv: Level) -> tuple[Any, ...]:
-        return tuple(v if d is None or v is None else batch(v, d, lv) for v, d in zip(vs, ds, strict=True))
+        return tuple(
+            v if d is None or v is None else batch(v, d, lv) for v, d in zip(vs, ds, strict=True)
+        )
 
     def unwrap(outs: Any, lv: Level, ds: list[Any]) -> tuple[Any, ...]:
         taken = [_taken(o, lv) for o in outs]
@@ -193,7 +199,9 @@ def _generated(
             found = cls.backward(ctx.inner, *wrap(grads, ctx.places, lv))
             found = unwrap(found if isinstance(found, tuple) else (found,), lv, found_dims)
         ctx.inner.saved = ()
-        return tuple(_placed(g, d, want, size) for g, d, want in zip(found, found_dims, dims, strict=False))
+        return tuple(
+            _placed(g, d, want, size) for g, d, want in zip(found, found_dims, dims, strict=False)
+        )
 
     def jvp(ctx: Any, *tangents: Any) -> Any:
         found_dims: list[Any] = []
@@ -204,7 +212,8 @@ def _generated(
             found = unwrap(found if isinstance(found, tuple) else (found,), lv, found_dims)
         ctx.inner.saved_for_forward = ()
         placed = tuple(
-            _placed(t, d, want, size) for t, d, want in zip(found, found_dims, ctx.places, strict=True)
+            _placed(t, d, want, size)
+            for t, d, want in zip(found, found_dims, ctx.places, strict=True)
         )
         return placed[0] if len(placed) == 1 else placed
 

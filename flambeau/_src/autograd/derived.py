@@ -12,7 +12,9 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import Op
 
 
-def vjp_by_decomposition(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def vjp_by_decomposition(
+    op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """Run the decomposition once more, recorded, and pull the gradients back through it. Under
     create_graph the aliases keep the history, so the result can be differentiated again."""
     outer = state.get_grad()
@@ -41,7 +43,11 @@ def vjp_by_decomposition(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...]
         ]  # fmt: skip
         outs = op.decl.decompose(*entered)  # type: ignore[misc]
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
-    pairs = [(o, g) for o, g in zip(outs, grads, strict=True) if g is not None and isinstance(o, Tensor) and o.requires_grad]
+    pairs = [
+        (o, g)
+        for o, g in zip(outs, grads, strict=True)
+        if g is not None and isinstance(o, Tensor) and o.requires_grad
+    ]
     found = engine.run(
         [engine.root_edge(o) for o, _ in pairs], [g for _, g in pairs], retain_graph=True,
         create_graph=outer, inputs=[engine.root_edge(t) for t in fresh], accumulate=False,

@@ -140,7 +140,12 @@ class Pass:
     )  # fmt: skip
 
     def __init__(
-        self, wanted: set[Any], limited: bool, accumulate: bool, create_graph: bool, retain_graph: bool
+        self,
+        wanted: set[Any],
+        limited: bool,
+        accumulate: bool,
+        create_graph: bool,
+        retain_graph: bool,
     ) -> None:
         self.wanted, self.limited, self.accumulate = wanted, limited, accumulate
         self.create_graph, self.retain_graph = create_graph, retain_graph

@@ -32,7 +32,9 @@ def gradient_edge(t: Tensor) -> GradientEdge:
         RuntimeError: t does not require gradients.
     """
     if not t.requires_grad:
-        raise RuntimeError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+        raise RuntimeError(
+            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+        )
     node = t.grad_fn
     if node is None:
         return GradientEdge(accumulator(t), 0)

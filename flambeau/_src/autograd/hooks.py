@@ -516,6 +516,8 @@ METHODS: dict[str, Any] = {
     "_post_accumulate_grad_hooks": property(_get_post_hooks, _set_post_hooks),
     "grad_dtype": property(_get_grad_dtype, _set_grad_dtype),
 }
+
+
 def node_call(self: Any, *grads: Any) -> Any:
     """Run the node alone: gradients of its outputs in, of its inputs out."""
     if len(grads) != self.num_outputs:

@@ -128,7 +128,10 @@ def without_history(t: Tensor) -> Tensor:
 
 
 def pull(
-    outputs: Sequence[Tensor], grads: Sequence[Any], inputs: Sequence[Tensor], create_graph: bool = True
+    outputs: Sequence[Tensor],
+    grads: Sequence[Any],
+    inputs: Sequence[Tensor],
+    create_graph: bool = True,
 ) -> list[Any]:
     """The gradients of outputs (with `grads` coming in) by inputs, None where there is none. The
     graph is kept."""
@@ -147,7 +150,9 @@ def pull(
 def _plain(
     outputs: Sequence[Tensor], grads: Sequence[Any], inputs: Sequence[Tensor], create_graph: bool
 ) -> list[Any]:
-    pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad and g is not None]
+    pairs = [
+        (o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad and g is not None
+    ]
     if not pairs:
         return [None] * len(inputs)
     return engine.run(
@@ -157,7 +162,11 @@ def _plain(
 
 
 def _pull_batched(
-    level: Level, outputs: Sequence[Tensor], grads: Sequence[Any], inputs: Sequence[Tensor], create: bool
+    level: Level,
+    outputs: Sequence[Tensor],
+    grads: Sequence[Any],
+    inputs: Sequence[Tensor],
+    create: bool,
 ) -> list[Any]:
     def has(t: Any) -> bool:
         i = info(t)
@@ -176,14 +185,20 @@ def _pull_batched(
 
 
 def _pull_dual(
-    level: Level, outputs: Sequence[Tensor], grads: Sequence[Any], inputs: Sequence[Tensor], create: bool
+    level: Level,
+    outputs: Sequence[Tensor],
+    grads: Sequence[Any],
+    inputs: Sequence[Tensor],
+    create: bool,
 ) -> list[Any]:
     outs, gs = [parted(o, level) for o in outputs], [parted(g, level) for g in grads]
     ins = [parted(x, level)[0] for x in inputs]
     primal = pull([o for o, _ in outs], [g for g, _ in gs], ins, create)
     # The tangent of the gradient: by the product rule, from both parts of outputs and gradients.
     more = [(o, t) for (o, _), (_, t) in zip(outs, gs, strict=True) if t is not None]
-    more += [(d, g) for (_, d), (g, _) in zip(outs, gs, strict=True) if d is not None and g is not None]
+    more += [
+        (d, g) for (_, d), (g, _) in zip(outs, gs, strict=True) if d is not None and g is not None
+    ]
     tangent = pull([o for o, _ in more], [g for _, g in more], ins, create)
     return [
         None if p is None and t is None
@@ -207,7 +222,9 @@ def parted(t: Any, level: Level) -> tuple[Any, Any]:
     if d is None and e is None:
         return t, None
     zero = aten.zeros_like
-    return dual(p, q, i.level), dual(zero(p) if d is None else d, zero(q) if e is None else e, i.level)
+    return dual(p, q, i.level), dual(
+        zero(p) if d is None else d, zero(q) if e is None else e, i.level
+    )
 
 
 def joined(p: Tensor, t: Tensor, level: Level) -> Tensor:

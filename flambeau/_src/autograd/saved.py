@@ -11,7 +11,7 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.levels import twin
-from flambeau._src.interp.record import pack, short_name, seen_below
+from flambeau._src.interp.record import pack, seen_below, short_name
 from flambeau._src.ops.call import below
 from flambeau._src.ops.op import packet
 

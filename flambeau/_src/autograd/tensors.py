@@ -225,8 +225,7 @@ def _dunder_contains(self: Tensor, element: Any) -> bool:
     if isinstance(element, (Tensor, int, float, bool, complex)):
         return bool((self == element).any().item())
     raise RuntimeError(
-        "Tensor.__contains__ only supports Tensor or scalar, but you passed in a "
-        f"{type(element)}."
+        f"Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}."
     )
 
 

@@ -67,7 +67,9 @@ def _argnums(argnums: Any, count: int) -> tuple[int, ...]:
     raise RuntimeError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
 
 
-def _enter_args(level: GradLevel, args: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, ...]:
+def _enter_args(
+    level: GradLevel, args: tuple[Any, ...], places: tuple[int, ...]
+) -> tuple[Any, ...]:
     def enter(x: Any) -> Any:
         if not isinstance(x, Tensor):
             raise ValueError(f"Thing passed to transform API must be Tensor, got {type(x)}")
@@ -139,7 +141,9 @@ def _gradients(
     ]
 
 
-def grad(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(
+    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
     """A function that returns the gradient of func (with has_aux: and its second result)."""
     both = grad_and_value(func, argnums, has_aux)
 
@@ -270,7 +274,12 @@ def jacrev(
 
 
 def jvp(
-    func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False
+    func: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
 ) -> tuple[Any, ...]:
     """func's outputs at primals, and the product of its Jacobian with tangents.
 
@@ -290,7 +299,9 @@ def _jvp(
             "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
             "f(*primals)."
         )
-    chosen = primals if argnums is None else _chosen(primals, argnums, _argnums(argnums, len(primals)))
+    chosen = (
+        primals if argnums is None else _chosen(primals, argnums, _argnums(argnums, len(primals)))
+    )
     flat, spec = tree_flatten(chosen)
     flat_tangents, tangents_spec = tree_flatten(tangents)
     if spec != tangents_spec:
@@ -335,9 +346,13 @@ def _check_tensors(values: Sequence[Any], what: str) -> None:
 def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
     """A dual tensor, after torch's checks."""
     if not (primal.dtype.is_floating_point or primal.dtype.is_complex):
-        raise ValueError(f"Expected primal to be floating point or complex, but got: {primal.dtype}")
+        raise ValueError(
+            f"Expected primal to be floating point or complex, but got: {primal.dtype}"
+        )
     if not (tangent.dtype.is_floating_point or tangent.dtype.is_complex):
-        raise ValueError(f"Expected tangent to be floating point or complex, but got: {tangent.dtype}")
+        raise ValueError(
+            f"Expected tangent to be floating point or complex, but got: {tangent.dtype}"
+        )
     if tangent.shape != primal.shape:
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original "
@@ -394,7 +409,11 @@ def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tup
 
 
 def jacfwd(
-    func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
+    func: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    randomness: str = "error",
 ) -> Callable[..., Any]:
     """A function that returns func's Jacobian, by forward mode; see `jacrev`.
 
@@ -420,9 +439,7 @@ def jacfwd(
         for block in outs:
             shape = tuple(block.shape[1:])
             pieces = aten.split_with_sizes(aten.movedim(block, 0, -1), sizes, -1)
-            parts = [
-                aten.reshape(p, (*shape, *x.shape)) for p, x in zip(pieces, ins, strict=True)
-            ]
+            parts = [aten.reshape(p, (*shape, *x.shape)) for p, x in zip(pieces, ins, strict=True)]
             rows.append(tree_unflatten(parts, in_spec))
         jacobian = tree_unflatten(rows, out_spec)
         return (jacobian, found[1]) if has_aux else jacobian

@@ -31,7 +31,9 @@ class _CopySlices:
         whole = aten.new_empty_strided(g, base.shape, base.stride())
         aten.copy_(whole, g)
         part = aten.as_strided(whole, size, stride, offset)
-        results = inner.op.backward(inner, (aten.clone(part, memory_format=layout.contiguous_format),))
+        results = inner.op.backward(
+            inner, (aten.clone(part, memory_format=layout.contiguous_format),)
+        )
         if node.edges[0][0] is None:
             return (None, *results[1:])
         aten.copy_(part, aten.zeros_like(part) if results[0] is None else results[0])
@@ -62,7 +64,13 @@ def rebase_view(t: Tensor, node: Any) -> None:
     for i, (target, nr) in enumerate(edges[1:], 1):
         outer._set_edge(i, target, nr)
     geometry = _native.geometry(base)
-    outer.ctx = (node, tuple(t.shape), t.stride(), t.storage_offset() - base.storage_offset(), geometry)
+    outer.ctx = (
+        node,
+        tuple(t.shape),
+        t.stride(),
+        t.storage_offset() - base.storage_offset(),
+        geometry,
+    )
     if edges and edges[0][0] is None:
         node._set_edge(0, None, 0)
     base._set_history(outer, 0, True)

@@ -91,7 +91,9 @@ class Cond(HigherOrderOperator):
         active = call_bits((pred, operands), {}, 0)
         if not active & _BELOW:
             return self.run(pred, true_fn, false_fn, operands)
-        if active & state.RECORD and any(isinstance(t, Tensor) and t.requires_grad for t in operands):
+        if active & state.RECORD and any(
+            isinstance(t, Tensor) and t.requires_grad for t in operands
+        ):
             return self.record(pred, true_fn, false_fn, operands)
         if active & state.FUNCTIONALIZE:
             with fz.inside():
@@ -116,7 +118,9 @@ class Cond(HigherOrderOperator):
         _check_agree(first, second)
         return first
 
-    def trace(self, mode: Any, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
+    def trace(
+        self, mode: Any, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]
+    ) -> Any:
         """One node over two graphs, and the results of both branches checked on fake tensors."""
         tracer = mode.tracer
         nodes = []
@@ -128,7 +132,11 @@ class Cond(HigherOrderOperator):
         _check_agree(*results)
         args = (tracer.argument(pred), *nodes, tracer.argument(tuple(operands)))
         node = tracer.create("call_function", self, args, {}, self._name)
-        out = results[0] if mode.tracing_mode != "real" else self.run(pred, true_fn, false_fn, operands)
+        out = (
+            results[0]
+            if mode.tracing_mode != "real"
+            else self.run(pred, true_fn, false_fn, operands)
+        )
         tracer.track_tree(tuple(out), node)
         return tuple(out)
 
@@ -139,10 +147,18 @@ class Cond(HigherOrderOperator):
             with state.Resumed(state.COMPOSITE):
                 outs = tuple(self(pred, true_fn, false_fn, operands))
         wanted = [t.requires_grad for t in tensors]
-        node = _native.node(CondBackward, _RULE, [t if w else None for t, w in zip(tensors, wanted, strict=True)])
-        carrying = [i for i, o in enumerate(outs) if isinstance(o, Tensor) and (o.dtype.is_floating_point or o.dtype.is_complex)]
+        node = _native.node(
+            CondBackward, _RULE, [t if w else None for t, w in zip(tensors, wanted, strict=True)]
+        )
+        carrying = [
+            i
+            for i, o in enumerate(outs)
+            if isinstance(o, Tensor) and (o.dtype.is_floating_point or o.dtype.is_complex)
+        ]
         node.num_outputs = len(carrying)
-        node.args = tuple(_native.saved(t) if isinstance(t, Tensor) else t for t in (pred, *operands))
+        node.args = tuple(
+            _native.saved(t) if isinstance(t, Tensor) else t for t in (pred, *operands)
+        )
         node.outs = tuple(_native.geometry(outs[i]) for i in carrying)
         node.ctx = (true_fn, false_fn, carrying)
         for nr, i in enumerate(carrying):
@@ -163,7 +179,10 @@ class _CondRule:
         true_fn, false_fn, carrying = node.ctx
         pred, *operands = node.unpack()
         like = node.unpack_outs()
-        given = [aten.zeros(o.shape, dtype=o.dtype, device=o.device) if g is None else g for g, o in zip(grads, like, strict=True)]
+        given = [
+            aten.zeros(o.shape, dtype=o.dtype, device=o.device) if g is None else g
+            for g, o in zip(grads, like, strict=True)
+        ]
         wanted = [e is not None for e, _ in node.edges]
         n = len(operands)
 
@@ -178,10 +197,16 @@ class _CondRule:
 
 
 _RULE = _CondRule()
-CondBackward = type("CondAutogradOpBackward", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.function"})
+CondBackward = type(
+    "CondAutogradOpBackward",
+    (_native.Node,),
+    {"__slots__": (), "__module__": "torch.autograd.function"},
+)
 
 
-def _gradients(fn: Callable[..., Any], operands: Any, grads: Any, wanted: list[bool], carrying: list[int]) -> tuple[Any, ...]:
+def _gradients(
+    fn: Callable[..., Any], operands: Any, grads: Any, wanted: list[bool], carrying: list[int]
+) -> tuple[Any, ...]:
     """The vector-Jacobian product of a branch, for the tensors that want one."""
     leaves = []
     entered = []
@@ -195,12 +220,15 @@ def _gradients(fn: Callable[..., Any], operands: Any, grads: Any, wanted: list[b
                     leaves.append(v)
             entered.append(v)
         outs = tuple(fn(*entered))
-        pairs = [(outs[i], g) for i, g in zip(carrying, grads, strict=True) if outs[i].requires_grad]
+        pairs = [
+            (outs[i], g) for i, g in zip(carrying, grads, strict=True) if outs[i].requires_grad
+        ]
         found = engine.run(
             [edge_of(o) for o, _ in pairs], [g for _, g in pairs], inputs=[edge_of(t) for t in leaves], accumulate=False
         ) if pairs else [None] * len(leaves)  # fmt: skip
     return tuple(
-        aten.zeros(t.shape, dtype=t.dtype, device=t.device) if g is None else g for g, t in zip(found, leaves, strict=True)
+        aten.zeros(t.shape, dtype=t.dtype, device=t.device) if g is None else g
+        for g, t in zip(found, leaves, strict=True)
     )
 
 
@@ -208,7 +236,9 @@ def _functional(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fz.functionalize(fn) if not isinstance(fn, SubGraph) else fn
 
 
-def _trace_branch(mode: Any, fn: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+def _trace_branch(
+    mode: Any, fn: Callable[..., Any], operands: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
     """A branch as a module, and its results on fake tensors of the operands' geometry."""
     outer = mode.tracer
     inner = _BranchTracer(outer)
@@ -260,7 +290,11 @@ def _check_agree(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
             raise RuntimeError(
                 f"When merging two branches' output in torch.cond,  expected same dim but got {a.dim()} and {b.dim()}"
             )
-        for what, x, y in (("dtype", a.dtype, b.dtype), ("shape", tuple(a.shape), tuple(b.shape)), ("device", a.device, b.device)):
+        for what, x, y in (
+            ("dtype", a.dtype, b.dtype),
+            ("shape", tuple(a.shape), tuple(b.shape)),
+            ("device", a.device, b.device),
+        ):
             if x != y:
                 raise RuntimeError(
                     f"When merging two branches' output in torch.cond, expected same {what} but got {x} and {y}"
@@ -284,7 +318,9 @@ def _validate(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> None:
         )
 
 
-def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()
+) -> Any:
     """`true_fn(*operands)` where `pred` holds, else `false_fn(*operands)`.
 
     A traced program holds both branches. They must return the same structure of tensors of the same
@@ -314,7 +350,9 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     return pytree.tree_unflatten(list(outs), specs[0])
 
 
-def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> Any:
+def while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any
+) -> Any:
     """`body_fn` on the carried values as long as `cond_fn` of them holds; the last values.
 
     Runs step by step; a trace cannot hold it. RuntimeError under a trace, or where the values'
@@ -322,7 +360,9 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     """
     values = tuple(carried_inputs)
     if call_bits(values, {}, 0) & _BELOW & ~state.FUNCTIONALIZE:
-        raise RuntimeError("while_loop cannot be traced or run on fake tensors: its length depends on values")
+        raise RuntimeError(
+            "while_loop cannot be traced or run on fake tensors: its length depends on values"
+        )
     _, spec = pytree.tree_flatten(values)
     while bool(cond_fn(*values)):
         out = body_fn(*values)

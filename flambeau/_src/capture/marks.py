@@ -13,9 +13,7 @@ from flambeau._src.util import pytree
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def disable(
-    fn: Any = None, recursive: bool = True, *, reason: str | None = None, **_: Any
-) -> Any:
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, **_: Any) -> Any:
     """A function that is never captured, or a decorator that makes one."""
 
     def mark(function: Any) -> Any:
@@ -70,7 +68,7 @@ def cudagraph_mark_step_begin() -> None:
     """Say that outputs of the step before are not needed: nothing to do without CUDA graphs."""
 
 
-class set_stance:  # noqa: N801 (torch's name)
+class set_stance:
     """What compiled code may do from here on, or inside a `with`: nothing is compiled."""
 
     def __init__(self, stance: str = "default", **_: Any) -> None:

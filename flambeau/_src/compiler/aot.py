@@ -29,7 +29,14 @@ __all__ = ["AotFunction", "Compile", "aot_function"]
 Compile = Callable[[Graph, dict[str, Any], list[Any], bool], Callable[[Sequence[Any]], Any]]
 
 
-def own_compiler(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool, *, exact: bool = False) -> Callable[[Sequence[Any]], Any]:
+def own_compiler(
+    graph: Graph,
+    attributes: dict[str, Any],
+    fakes: list[Any],
+    backward: bool,
+    *,
+    exact: bool = False,
+) -> Callable[[Sequence[Any]], Any]:
     """flambeau's own: fused kernels in a flat program."""
     program = assemble(graph, attributes, exact=exact)
 
@@ -59,7 +66,11 @@ class _Compiled:
 
 
 COMPILED = _Compiled()
-CompiledFunctionBackward = type("CompiledFunctionBackward", (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph"})
+CompiledFunctionBackward = type(
+    "CompiledFunctionBackward",
+    (_native.Node,),
+    {"__slots__": (), "__module__": "torch.autograd.graph"},
+)
 
 
 class Entry:
@@ -142,7 +153,11 @@ class Entry:
 def _as_traced(g: Any, like: Any) -> Tensor:
     """A gradient with the geometry that the backward was traced for."""
     if g is None:
-        return aten.zeros(like.shape, dtype=like.dtype, device=like.device) if like._contiguous() else _strided(like, None)
+        return (
+            aten.zeros(like.shape, dtype=like.dtype, device=like.device)
+            if like._contiguous()
+            else _strided(like, None)
+        )
     if g.stride() == like.stride():
         return g
     return _strided(like, g)
@@ -160,7 +175,12 @@ class AotFunction:
         self, fn: Callable[..., Any], compile_: Compile = own_compiler, *,
         partition: Callable[[Joint], Cut] = default_partition, decompositions: Any = None,
     ) -> None:  # fmt: skip
-        self.fn, self.compile, self.partition, self.decompositions = fn, compile_, partition, decompositions
+        self.fn, self.compile, self.partition, self.decompositions = (
+            fn,
+            compile_,
+            partition,
+            decompositions,
+        )
         self.entries: dict[Any, Entry | None] = {}
         functools.update_wrapper(self, fn, updated=())
 
@@ -217,12 +237,12 @@ def _autocast() -> Any:
     return () if found is None else tuple(found.enabled.items()) + tuple(found.dtypes.items())
 
 
-def aot_function(fn: Callable[..., Any], compile_: Compile = own_compiler, **options: Any) -> AotFunction:
+def aot_function(
+    fn: Callable[..., Any], compile_: Compile = own_compiler, **options: Any
+) -> AotFunction:
     """`fn` compiled with its backward when it is first called, for each signature anew.
 
     Raises when called: DataDependentOutputException, DynamicOutputShapeException where the program
     depends on values.
     """
     return AotFunction(fn, compile_, **options)
-
-

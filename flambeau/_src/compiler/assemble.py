@@ -32,7 +32,9 @@ class Program:
     """A compiled graph. `call(inputs)` takes the placeholders' tensors and returns the outputs as a
     list; `source` is its text, `kernels` what it compiled."""
 
-    def __init__(self, source: str, names: dict[str, Any], kernels: list[Fused], number: int) -> None:
+    def __init__(
+        self, source: str, names: dict[str, Any], kernels: list[Fused], number: int
+    ) -> None:
         self.source, self.kernels = source, kernels
         file = f"<flambeau program {number}>"
         linecache.cache[file] = (len(source), None, source.splitlines(True), file)
@@ -67,7 +69,9 @@ class _Writer:
         kernels = {id(g): Fused(g, self.exact) for g in groups if g.parts}
         addresses = compile_kernels(list(kernels.values()))
         output = self.graph.output_node()
-        results = list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
+        results = (
+            list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
+        )
         inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
         for n in self.graph.nodes:
             if n.op in ("placeholder", "get_attr"):
@@ -77,7 +81,9 @@ class _Writer:
                 self.names[self.var[n]] = self.attributes[str(n.target)]
         body: list[str] = []
         if inputs:
-            body.append(f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = inputs")
+            body.append(
+                f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = inputs"
+            )
         last = self._last_uses(groups, results)
         unused = [self.var[n] for n in inputs if n not in last and n not in results]
         if unused:
@@ -89,7 +95,11 @@ class _Writer:
             else:
                 self._call(g.nodes[0])
             body += self.lines
-            dead = [self.var[n] for n, at in last.items() if at == i and n in self.var and n.op != "get_attr"]
+            dead = [
+                self.var[n]
+                for n, at in last.items()
+                if at == i and n in self.var and n.op != "get_attr"
+            ]
             dead = list(dict.fromkeys(dead))
             if dead:
                 body.append(f"del {', '.join(dead)}")
@@ -109,11 +119,17 @@ class _Writer:
                         last[source] = i
                 if not n.users and n not in kept:
                     last[n] = i
-        outputs = {n for g in groups if g.parts for n in g.nodes if all(u in g.nodes for u in n.users)}
+        outputs = {
+            n for g in groups if g.parts for n in g.nodes if all(u in g.nodes for u in n.users)
+        }
         return {n: i for n, i in last.items() if n not in outputs}
 
     def _name(self, name: str) -> str:
-        return name if name.isidentifier() and name not in self.names and name not in ("call", "inputs") else f"v_{name}"
+        return (
+            name
+            if name.isidentifier() and name not in self.names and name not in ("call", "inputs")
+            else f"v_{name}"
+        )
 
     # ---- steps ----
 
@@ -177,7 +193,9 @@ class _Writer:
         compute = self._compute(node, op, val)
         if compute is None:
             self.names[f"op_{_ident(op)}"] = op
-            self.lines.append(f"{name} = run(op_{_ident(op)}, ({inner}{',' if len(args) == 1 else ''}))")
+            self.lines.append(
+                f"{name} = run(op_{_ident(op)}, ({inner}{',' if len(args) == 1 else ''}))"
+            )
             return
         if isinstance(val, Tensor):
             self.lines.append(self._empty(node, val))
@@ -196,7 +214,11 @@ class _Writer:
         unused = []
         for i, v in enumerate(val):
             users = takers.get(i, [])
-            stand = users[0] if users and alone else Node(self.graph, f"{name}_{i}", "call_function", run, (), {})
+            stand = (
+                users[0]
+                if users and alone
+                else Node(self.graph, f"{name}_{i}", "call_function", run, (), {})
+            )
             self.lines.append(self._empty(stand, v))
             parts.append(self.var[stand])
             for user in users[1:] if alone else ():
@@ -218,7 +240,12 @@ class _Writer:
     def _compute(self, node: Node, op: Op, val: Any) -> str | None:
         """The name of a function that fills outputs allocated here, or None for a plain call."""
         decl = op.decl
-        if hasattr(decl, "run") or op.variant != "functional" or op.schema.mutates or op.namespace != "aten":
+        if (
+            hasattr(decl, "run")
+            or op.variant != "functional"
+            or op.schema.mutates
+            or op.namespace != "aten"
+        ):
             return None
         vals = val if isinstance(val, (tuple, list)) else (val,)
         if not all(isinstance(v, Tensor) and v.device.type == "cpu" for v in vals):
@@ -228,7 +255,11 @@ class _Writer:
             name = f"{op.name}_kernel" + (f"_{op.overload}" if op.overload else "")
             self.names[name] = kernel
             return name
-        if kernel is None and decl.expr is None and decl.compute.__func__ is Declaration.compute.__func__:  # type: ignore[attr-defined]
+        if (
+            kernel is None
+            and decl.expr is None
+            and decl.compute.__func__ is Declaration.compute.__func__
+        ):  # type: ignore[attr-defined]
             return None
         name = f"compute_{_ident(op)}"
         self.names[name] = _Compute(op)
@@ -247,15 +278,21 @@ class _Writer:
     def _view(self, source: Node, val: Tensor) -> str:
         base = source.meta["val"]
         name = self.var[source]
-        shift = val.storage_offset() * val.element_size() - base.storage_offset() * base.element_size()
+        shift = (
+            val.storage_offset() * val.element_size() - base.storage_offset() * base.element_size()
+        )
         same = val.dtype is base.dtype
         if same:
             shift //= val.element_size()
             offset = f"{name}.storage_offset()" + (f" + {shift}" if shift else "")
             return f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset})"
         self.names[val.dtype.name] = val.dtype
-        offset = f"({name}.storage_offset() * {base.element_size()} + {shift}) // {val.element_size()}"
-        return f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset}, {val.dtype.name})"
+        offset = (
+            f"({name}.storage_offset() * {base.element_size()} + {shift}) // {val.element_size()}"
+        )
+        return (
+            f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset}, {val.dtype.name})"
+        )
 
     def _value(self, v: Any) -> str:
         if isinstance(v, Node):
@@ -297,7 +334,11 @@ def _evaluated(kernel: Fused) -> Callable[[Any, Any], None]:
 
 
 def _ident(op: Op) -> str:
-    return f"{op.namespace}_{op.name}_{op.overload}".strip("_") if op.namespace != "aten" else f"{op.name}_{op.overload}".strip("_")
+    return (
+        f"{op.namespace}_{op.name}_{op.overload}".strip("_")
+        if op.namespace != "aten"
+        else f"{op.name}_{op.overload}".strip("_")
+    )
 
 
 def _tuple(parts: Any) -> str:
@@ -326,11 +367,16 @@ def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
         load = loader()
         if load.sources != "auto":
             return None
-        text = print_kernels([(s, k.kernel, schedule(k.kernel)) for s, k in fresh.items()], load.target)
+        text = print_kernels(
+            [(s, k.kernel, schedule(k.kernel)) for s, k in fresh.items()], load.target
+        )
         try:
             _ADDRESSES.update(load.load(text, list(fresh)))
         except ToolchainMissing as e:
-            warn_once("no-fusion", f"compiled programs evaluate their kernels in NumPy, which is slow: {e}")
+            warn_once(
+                "no-fusion",
+                f"compiled programs evaluate their kernels in NumPy, which is slow: {e}",
+            )
             return None
     return _ADDRESSES
 

@@ -56,16 +56,25 @@ class MapOp:
         operands = [n.meta["val"].dtype.name if kept else self.common.name
                     for (kind, n), kept in zip(self.plan, self.keep, strict=True) if kind == "node"]  # fmt: skip
         numbers = [
-            "float32" if self.common in SIXTEEN else self.common.name for kind, _ in self.plan if kind == "number"
+            "float32" if self.common in SIXTEEN else self.common.name
+            for kind, _ in self.plan
+            if kind == "number"
         ]
-        k.compute = compute_type(common_compute_type([*operands, *numbers], [d.name for d in self.outs]))
-        args = [self._argument(k, kind, v, kept, value, exact) for (kind, v), kept in zip(self.plan, self.keep, strict=True)]
+        k.compute = compute_type(
+            common_compute_type([*operands, *numbers], [d.name for d in self.outs])
+        )
+        args = [
+            self._argument(k, kind, v, kept, value, exact)
+            for (kind, v), kept in zip(self.plan, self.keep, strict=True)
+        ]
         result = self.op.decl.expr(k, *args)  # type: ignore[misc]
         results = result if isinstance(result, (tuple, list)) else (result,)
         made = []
         for r, d in zip(results, self.outs, strict=True):
             v = k.value(r, None if isinstance(r, Value) else compute_type(d.name))
-            made.append(k.cast(v, d.name if exact or d.name.startswith("float8") else compute_type(d.name)))
+            made.append(
+                k.cast(v, d.name if exact or d.name.startswith("float8") else compute_type(d.name))
+            )
         k.compute = outer
         return tuple(made)
 
@@ -108,7 +117,10 @@ class RowOp:
     def emit(self, k: Tracer, value: Any, exact: bool) -> tuple[Value, ...]:
         """The node's results: values of the row, or of its elements."""
         outer = k.compute
-        names = [self.work.name if self.work is not None else n.meta["val"].dtype.name for n in self.operands]
+        names = [
+            self.work.name if self.work is not None else n.meta["val"].dtype.name
+            for n in self.operands
+        ]
         k.compute = compute_type(common_compute_type(names, [d.name for d in self.outs]))
         args: list[Any] = []
         for n, to in zip(self.operands, names, strict=True):
@@ -119,7 +131,10 @@ class RowOp:
         result = self.expr(k, *args, *self.baked)
         results = result if isinstance(result, (tuple, list)) else (result,)
         made = [
-            k.cast(k.value(r, None if isinstance(r, Value) else compute_type(d.name)), compute_type(d.name))
+            k.cast(
+                k.value(r, None if isinstance(r, Value) else compute_type(d.name)),
+                compute_type(d.name),
+            )
             for r, d in zip(results, self.outs, strict=True)
         ]
         k.compute = outer
@@ -242,7 +257,9 @@ def row_op(node: Node) -> RowOp | None:
     decl = op.decl
     vals = node.meta.get("val")
     vals = vals if isinstance(vals, (tuple, list)) else (vals,)
-    if not all(isinstance(v, Tensor) and v.device.type == "cpu" and not v.dtype.is_complex for v in vals):
+    if not all(
+        isinstance(v, Tensor) and v.device.type == "cpu" and not v.dtype.is_complex for v in vals
+    ):
         return None
     args = complete_args(node)
     outs = tuple(v.dtype for v in vals)
@@ -269,7 +286,11 @@ def row_op(node: Node) -> RowOp | None:
     if not all(isinstance(n, Node) and not n.meta["val"].dtype.is_complex for n in operands):
         return None
     ndim = operands[0].meta["val"].dim()
-    return RowOp(node, op, expr, operands, wrap_dim(dim, ndim), numbers, [], None, outs) if ndim else None
+    return (
+        RowOp(node, op, expr, operands, wrap_dim(dim, ndim), numbers, [], None, outs)
+        if ndim
+        else None
+    )
 
 
 # ---- groups ----
@@ -354,7 +375,9 @@ class _Grouping:
             return False
         for n in r.operands:
             other = tuple(n.meta["val"].shape)
-            if len(other) > len(shape) or any(a not in (1, b) for a, b in zip(other[::-1], shape[::-1], strict=False)):
+            if len(other) > len(shape) or any(
+                a not in (1, b) for a, b in zip(other[::-1], shape[::-1], strict=False)
+            ):
                 return False
         rows = 1
         for i, n in enumerate(shape):
@@ -381,13 +404,19 @@ class _Grouping:
             g.dim = dim
         self.of[node] = at
 
-    def _place(self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]) -> int | None:
+    def _place(
+        self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]
+    ) -> int | None:
         """A group that the node can join: one that it reads from, else a recent one of its shape
         that shares an input with it."""
         near = [g for g in sorted(needs) if self._joins(self.groups[g], m, shape, dim)]
         shared = set(m.inputs)
         for g in self.by_shape.get(shape, ())[-4:]:
-            if g not in needs and self._joins(self.groups[g], m, shape, dim) and shared & set(self.groups[g].inputs):
+            if (
+                g not in needs
+                and self._joins(self.groups[g], m, shape, dim)
+                and shared & set(self.groups[g].inputs)
+            ):
                 near.insert(0, g)
         for at in reversed(near):
             g = self.groups[at]
@@ -404,8 +433,13 @@ class _Grouping:
         if g.shape == shape:
             return dim is None or g.dim is None or g.dim == dim
         # A pointwise operator on the results of rows: all its operands are such.
-        return dim is None and g.is_row(shape) and all(
-            n in self.of and self.of[n] == self.groups.index(g) or not n.meta["val"].dim() for n in m.inputs
+        return (
+            dim is None
+            and g.is_row(shape)
+            and all(
+                (n in self.of and self.of[n] == self.groups.index(g)) or not n.meta["val"].dim()
+                for n in m.inputs
+            )
         )
 
     def _operands(self, g: Group, m: Any) -> int:
@@ -443,7 +477,11 @@ class _Grouping:
                     done[g] = None
                 elif g not in done:
                     stack.append((g, True))
-                    stack.extend((n, False) for n in sorted(self.groups[g].after, reverse=True) if n not in done)
+                    stack.extend(
+                        (n, False)
+                        for n in sorted(self.groups[g].after, reverse=True)
+                        if n not in done
+                    )
         return [self.groups[g] for g in done]
 
 
@@ -481,7 +519,8 @@ class Fused:
         inside = set(group.nodes)
         self.inputs = group.inputs
         self.outputs = [
-            n for n in group.nodes
+            n
+            for n in group.nodes
             if isinstance(n.meta["val"], Tensor) and any(u not in inside for u in n.users)
         ]
         self.in_dtypes = tuple(n.meta["val"].dtype.name for n in self.inputs)
@@ -489,7 +528,9 @@ class Fused:
         self.kind = "map" if self.dim is None else "row"
         self.kernel: Kernel = lower(self.expr, self.kind, self.in_dtypes, self.out_dtypes)
         digest = hashlib.sha256(str(self.kernel).encode()).hexdigest()[:16]
-        names = "_".join(dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take)))
+        names = "_".join(
+            dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take))
+        )
         self.symbol = f"fused_{names[:40]}_{digest}"
 
     def expr(self, k: Tracer, *loads: Value) -> tuple[Value, ...]:

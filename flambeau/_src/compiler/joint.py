@@ -75,7 +75,9 @@ class Joint:
 
 
 class _JointTrace:
-    def __init__(self, fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any) -> None:
+    def __init__(
+        self, fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any
+    ) -> None:
         self.fn, self.inputs, self.decompositions = fn, inputs, decompositions
         self.tracer = GraphTracer()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -86,9 +88,7 @@ class _JointTrace:
 
     def run(self) -> Joint:
         tracer = self.tracer
-        self.wanted = [
-            i for i, t in enumerate(self.inputs) if t.requires_grad and state.get_grad()
-        ]
+        self.wanted = [i for i, t in enumerate(self.inputs) if t.requires_grad and state.get_grad()]
         fakes = [self._fake(t) for t in self.inputs]
         with modes_suspended(), tracing(tracer, "fake", self.decompositions, self.fake):
             names = [f"primals_{i + 1}" for i in range(len(fakes))]
@@ -166,7 +166,10 @@ class _JointTrace:
             given.append(fz.wrap(value))
         wanted = [self.leaves[i] for i in self.wanted]
         found = engine.run(
-            [edge_of(t) for t in roots], given, inputs=[edge_of(t) for t in wanted], accumulate=False
+            [edge_of(t) for t in roots],
+            given,
+            inputs=[edge_of(t) for t in wanted],
+            accumulate=False,
         )
         return tangents, [None if g is None else self._node(g) for g in found]
 
@@ -194,6 +197,8 @@ def check_inputs(inputs: Sequence[Tensor]) -> None:
             raise Unsupported(f"inputs {other} and {i} share a storage")
 
 
-def trace_joint(fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any = None) -> Joint:
+def trace_joint(
+    fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any = None
+) -> Joint:
     """The joint graph of `fn(*inputs)`; which inputs require gradients decides what is derived."""
     return _JointTrace(fn, inputs, decompositions).run()

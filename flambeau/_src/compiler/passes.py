@@ -18,7 +18,11 @@ _ITSELF = frozenset({"alias", "detach", "lift_fresh"})
 
 def op_of(node: Node) -> Any:
     """The operator that a node calls, or None."""
-    return node.target._op if node.op == "call_function" and isinstance(node.target, OpOverload) else None
+    return (
+        node.target._op
+        if node.op == "call_function" and isinstance(node.target, OpOverload)
+        else None
+    )
 
 
 def is_pure(node: Node) -> bool:

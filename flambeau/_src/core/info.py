@@ -14,7 +14,7 @@ _FLOATS: dict[str, tuple[int, int, int]] = {  # bits, mantissa bits, exponent bi
 }  # fmt: skip
 
 
-class finfo:  # noqa: N801  (torch's name)
+class finfo:
     """bits, eps, max, min, tiny, smallest_normal, resolution of a floating dtype."""
 
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
@@ -22,7 +22,9 @@ class finfo:  # noqa: N801  (torch's name)
     def __init__(self, type: Any = None) -> None:
         d = state.process.default_dtype if type is None else type
         if not isinstance(d, _native.dtype) or not (d.is_floating_point or d.is_complex):
-            raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{getattr(d, 'name', d)}'")
+            raise TypeError(
+                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{getattr(d, 'name', d)}'"
+            )
         d = dt.REAL_OF.get(d, d)
         bits, m, e = _FLOATS[d.name]
         bias = 2 ** (e - 1) - 1
@@ -48,7 +50,7 @@ class finfo:  # noqa: N801  (torch's name)
         return hash(("finfo", self.dtype))
 
 
-class iinfo:  # noqa: N801  (torch's name)
+class iinfo:
     """bits, max, min of an integer dtype."""
 
     __slots__ = ("bits", "max", "min", "dtype")
@@ -57,7 +59,9 @@ class iinfo:  # noqa: N801  (torch's name)
         if not isinstance(type, _native.dtype) or not dt.is_integral(type, with_bool=False):
             if type is dt.bool_:
                 raise TypeError("torch.bool is not supported by torch.iinfo")
-            raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{getattr(type, 'name', type)}'")
+            raise TypeError(
+                f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{getattr(type, 'name', type)}'"
+            )
         self.bits, self.dtype = 8 * type.itemsize, type.name
         self.max = 2 ** (self.bits - (1 if type.is_signed else 0)) - 1
         self.min = -(2 ** (self.bits - 1)) if type.is_signed else 0

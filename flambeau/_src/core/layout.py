@@ -9,7 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core.tensor import Tensor
 
 
-class memory_format:  # noqa: N801  (torch's name)
+class memory_format:
     """An order of dimensions in memory."""
 
     __slots__ = ("name",)
@@ -24,7 +24,7 @@ class memory_format:  # noqa: N801  (torch's name)
         return self.name
 
 
-class layout:  # noqa: N801  (torch's name)
+class layout:
     """How elements are stored; flambeau has strided tensors only."""
 
     __slots__ = ("name",)
@@ -152,4 +152,6 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
         return is_channels_last(self, 4)
     if memory_format is channels_last_3d:
         return is_channels_last(self, 5)
-    raise TypeError(f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}")
+    raise TypeError(
+        f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}"
+    )

@@ -36,7 +36,9 @@ def set_printoptions(
 ) -> None:  # fmt: skip
     """Digits, when to summarise, how much at each end, line width; sci_mode None decides itself."""
     if profile is not None:
-        OPTIONS.precision, OPTIONS.threshold, OPTIONS.edgeitems, OPTIONS.linewidth = _PROFILES[profile]
+        OPTIONS.precision, OPTIONS.threshold, OPTIONS.edgeitems, OPTIONS.linewidth = _PROFILES[
+            profile
+        ]
     if precision is not None:
         OPTIONS.precision = precision
     if threshold is not None:
@@ -166,7 +168,10 @@ class ComplexFormatter:
         self.width = self.real.width + self.imag.width + 1
 
     def __call__(self, v: Any) -> str:
-        real, imag = self.real(v.real), self.imag(abs(v.imag) if math.copysign(1, v.imag) < 0 else v.imag).lstrip()
+        real, imag = (
+            self.real(v.real),
+            self.imag(abs(v.imag) if math.copysign(1, v.imag) < 0 else v.imag).lstrip(),
+        )
         sign = "-" if math.copysign(1, v.imag) < 0 and not math.isnan(v.imag) else "+"
         return f"{real}{sign}{imag}j"
 
@@ -177,7 +182,11 @@ def _vector(data: Any, indent: int, fmt: Any, summarise: bool) -> str:
     if summarise and not edge:
         parts = ["..."]
     elif summarise and len(data) > 2 * edge:
-        parts = [*[fmt(v) for v in data[:edge]], " ...", *[fmt(v) for v in data[len(data) - edge :]]]
+        parts = [
+            *[fmt(v) for v in data[:edge]],
+            " ...",
+            *[fmt(v) for v in data[len(data) - edge :]],
+        ]
     else:
         parts = [fmt(v) for v in data]
     lines = [", ".join(parts[i : i + per_line]) for i in range(0, len(parts), per_line)]
@@ -193,7 +202,9 @@ def _block(data: Any, depth: int, indent: int, fmt: Any, summarise: bool) -> str
     if summarise and len(data) > 2 * edge:
         parts = [_block(x, depth - 1, indent + 1, fmt, summarise) for x in data[:edge]]
         parts.append("...")
-        parts += [_block(x, depth - 1, indent + 1, fmt, summarise) for x in data[len(data) - edge :]]
+        parts += [
+            _block(x, depth - 1, indent + 1, fmt, summarise) for x in data[len(data) - edge :]
+        ]
     else:
         parts = [_block(x, depth - 1, indent + 1, fmt, summarise) for x in data]
     return "[" + ("," + "\n" * (depth - 1) + " " * (indent + 1)).join(parts) + "]"

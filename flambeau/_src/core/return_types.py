@@ -53,7 +53,9 @@ def _register() -> None:
     from flambeau._src.util import pytree  # lazy: it loads slowly, and is there when this runs
 
     def enter(cls: type) -> None:
-        pytree.add_node(pytree.NodeDef(cls, lambda t: (list(t), None), lambda c, _: cls(tuple(c)), None))
+        pytree.add_node(
+            pytree.NodeDef(cls, lambda t: (list(t), None), lambda c, _: cls(tuple(c)), None)
+        )
 
     pytree.add_node(pytree.NodeDef(Size, lambda t: (list(t), None), lambda c, _: tuple(c), None))
     for cls in TYPES.values():

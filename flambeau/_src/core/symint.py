@@ -15,7 +15,14 @@ _BINARY = {
     "pow": "pow", "and": "and_", "or": "or_", "xor": "bitwise_xor", "lshift": "lshift", "rshift": "rshift",
 }  # fmt: skip
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-_UNARY = {"neg": "neg", "abs": "abs", "ceil": "ceil", "floor": "floor", "trunc": "trunc", "pos": "pos"}
+_UNARY = {
+    "neg": "neg",
+    "abs": "abs",
+    "ceil": "ceil",
+    "floor": "floor",
+    "trunc": "trunc",
+    "pos": "pos",
+}
 
 
 def _wrapped(node: Any) -> Any:
@@ -156,7 +163,9 @@ def _extreme(name: str, choose: Callable[..., Any]) -> Callable[[Any, Any], Any]
         return float(result) if isinstance(a, float) or isinstance(b, float) else result
 
     function.__name__ = name
-    function.__doc__ = f"The {'larger' if choose is max else 'smaller'} of two numbers; a float if either is one."
+    function.__doc__ = (
+        f"The {'larger' if choose is max else 'smaller'} of two numbers; a float if either is one."
+    )
     return function
 
 

@@ -65,8 +65,6 @@ def attach(methods: Mapping[str, Any]) -> None:
             setattr(Tensor, name, value)
 
 
-def empty(
-    size: Any, dtype_: dtype, device_: device = cpu, stride: Any = None
-) -> Tensor:
+def empty(size: Any, dtype_: dtype, device_: device = cpu, stride: Any = None) -> Tensor:
     """Fresh bytes under a geometry; no layer sees this."""
     return _native.empty(size, dtype_, device_, stride)

@@ -82,7 +82,15 @@ def _policy(op: Op, device_type: str) -> str | None:
         return None
     if device_type == "cpu":
         name = op.name
-        return "lower" if name in CPU_LOWER else "fp32" if name in CPU_FP32 else "promote" if name in CPU_PROMOTE else None
+        return (
+            "lower"
+            if name in CPU_LOWER
+            else "fp32"
+            if name in CPU_FP32
+            else "promote"
+            if name in CPU_PROMOTE
+            else None
+        )
     return op.decl.autocast
 
 
@@ -151,7 +159,13 @@ def autocast_layer(op: Op, args: tuple[Any, ...]) -> Any:
     if policy is None:
         return below(state.AUTOCAST, op, args)
     low = r.dtype_of(device_type)
-    to = low if policy == "lower" else dt.float32 if policy == "fp32" else _widest(args, device_type, low)
+    to = (
+        low
+        if policy == "lower"
+        else dt.float32
+        if policy == "fp32"
+        else _widest(args, device_type, low)
+    )
     with state.Suspended(state.AUTOCAST):
         args = _cast_all(args, to, device_type, r)
     return below(state.AUTOCAST, op, args)
@@ -229,4 +243,15 @@ def get_autocast_gpu_dtype() -> dt.dtype:
 
 
 def _is_available(device_type: str) -> bool:
-    return _native.device(device_type).type in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "ipu", "privateuseone", "maia")
+    return _native.device(device_type).type in (
+        "cpu",
+        "cuda",
+        "xpu",
+        "mps",
+        "hpu",
+        "mtia",
+        "xla",
+        "ipu",
+        "privateuseone",
+        "maia",
+    )

@@ -294,7 +294,9 @@ def mv(b: Batch, op: Op, args: Args) -> Any:
 @rule("dot")
 def dot(b: Batch, op: Op, args: Args) -> Any:
     x, y = b.full(args[0]), b.full(args[1])
-    return b.wrap(aten.reshape(aten.matmul(aten.unsqueeze(x, -2), aten.unsqueeze(y, -1)), (b.size,)))
+    return b.wrap(
+        aten.reshape(aten.matmul(aten.unsqueeze(x, -2), aten.unsqueeze(y, -1)), (b.size,))
+    )
 
 
 @rule("addmm", "baddbmm")
@@ -381,7 +383,8 @@ def convolution_backward(b: Batch, op: Op, args: Args) -> Any:
     groups, mask = rest[-2], rest[-1]
     sizes = None if bias_sizes is None else [s * b.size for s in bias_sizes]
     gx, gw, gb = dispatch(
-        op, (_channels(b, g), _channels(b, x), folded(b, w), sizes, *rest[:-2], groups * b.size, mask)
+        op,
+        (_channels(b, g), _channels(b, x), folded(b, w), sizes, *rest[:-2], groups * b.size, mask),
     )
     return (
         _ungrouped(b, gx) if isinstance(gx, Tensor) else gx,
@@ -433,7 +436,9 @@ def group_norm(b: Batch, op: Op, args: Args) -> Any:
         if v is not None:
             lead = (b.size, 1) if b.has(v) else ()
             out = combine(out, aten.reshape(b.front(v), (*lead, *channel)))
-    return b.wrap((out, aten.reshape(mean, (b.size, n, groups)), aten.reshape(rstd, (b.size, n, groups))))
+    return b.wrap(
+        (out, aten.reshape(mean, (b.size, n, groups)), aten.reshape(rstd, (b.size, n, groups)))
+    )
 
 
 @rule("native_group_norm_backward")
@@ -613,7 +618,9 @@ def index_put(b: Batch, op: Op, args: Args) -> Any:
     rank = len(spot)
     before = [x.shape[i] for i in range(places[0])] if together else []
     used = places if together else [i for i in range(x.dim()) if i in places]
-    after = [x.shape[i] for i in range(x.dim()) if i not in used and (not together or i > places[0])]
+    after = [
+        x.shape[i] for i in range(x.dim()) if i not in used and (not together or i > places[0])
+    ]
     if not together:
         before = []
     logical = [*before, *spot, *after]
@@ -650,7 +657,11 @@ def nll_loss(b: Batch, op: Op, args: Args) -> Any:
     labels = b.full(target) if single else folded(b, target)
     losses = dispatch(op, (rows, labels, w, 0, ignore))[0]
     kept = aten.ne(labels, ignore)
-    weights = kept.to(x.dtype) if w is None else aten.where(kept, aten.index(w, [aten.where(kept, labels, 0)]), 0.0)
+    weights = (
+        kept.to(x.dtype)
+        if w is None
+        else aten.where(kept, aten.index(w, [aten.where(kept, labels, 0)]), 0.0)
+    )
     losses, weights = aten.reshape(losses, (b.size, -1)), aten.reshape(weights, (b.size, -1))
     total = aten.sum(weights, (1,))
     if reduction == 0:

@@ -70,7 +70,7 @@ class DispatchKeySet:
         """The set without the key."""
         return DispatchKeySet(*(self._keys - {key}))
 
-    def highestPriorityTypeId(self) -> Any:  # noqa: N802 (torch's name)
+    def highestPriorityTypeId(self) -> Any:
         """The key that is asked first."""
         return max(self._keys, key=int, default=DispatchKey.Undefined)
 

@@ -168,8 +168,18 @@ def _plan(schema: Schema) -> list[tuple[str, bool, bool, bool, Any]]:
         if isinstance(default, str) and a.type in ("MemoryFormat", "Layout"):
             default = layouts.FORMATS[default]
         elif a.type == "ScalarType" and isinstance(default, str):
-            default = dt.DTYPES.get({"long": "int64", "float": "float32"}.get(default, default), default)
-        plan.append((a.name, a.kwarg_only, a.is_list, a.has_default or (a.optional and a.kwarg_only), default))
+            default = dt.DTYPES.get(
+                {"long": "int64", "float": "float32"}.get(default, default), default
+            )
+        plan.append(
+            (
+                a.name,
+                a.kwarg_only,
+                a.is_list,
+                a.has_default or (a.optional and a.kwarg_only),
+                default,
+            )
+        )
     return plan
 
 
@@ -210,7 +220,9 @@ def shown_arguments(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dic
     return tuple(positional[:last]), keywords
 
 
-def bind_shown(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, ...]:
+def bind_shown(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> tuple[Any, ...]:
     """The complete arguments again, from what a handler was shown."""
     return func._bound(tuple(args), kwargs or {})
 
@@ -242,7 +254,11 @@ def dispatch_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """Hand the call to the top mode, or else to the subclasses among its arguments."""
     before = state.get_suspended()
     state.set_suspended(before | _ABOVE)
-    written = [args[i] for i in op.schema.mutates if isinstance(args[i], Tensor)] if op.schema.mutates else []
+    written = (
+        [args[i] for i in op.schema.mutates if isinstance(args[i], Tensor)]
+        if op.schema.mutates
+        else []
+    )
     versions = [t._current_version() for t in written]
     try:
         result = _handled(op, args)
@@ -335,8 +351,12 @@ def _finish(op: Op, args: tuple[Any, ...], result: Any) -> Any:
         return result
     if returns and not isinstance(result, (list, tuple)):
         if len(returns) == 1:
-            raise RuntimeError(f"Unable to cast Python instance of type {type(result)} to C++ type 'List[Tensor]'")
-        raise RuntimeError(f"Object of type '{type(result).__name__}' is not an instance of 'sequence'")
+            raise RuntimeError(
+                f"Unable to cast Python instance of type {type(result)} to C++ type 'List[Tensor]'"
+            )
+        raise RuntimeError(
+            f"Object of type '{type(result).__name__}' is not an instance of 'sequence'"
+        )
     if len(returns) == 1 and returns[0].alias:
         for r in result:
             _give_base(args[0], r)
@@ -346,7 +366,12 @@ def _finish(op: Op, args: tuple[Any, ...], result: Any) -> Any:
 
 def _give_base(source: Any, view: Tensor) -> None:
     """A view that a handler made of a wrapper is a view of the wrapper."""
-    if view is source or view._base is not None or not isinstance(source, Tensor) or view._inference:
+    if (
+        view is source
+        or view._base is not None
+        or not isinstance(source, Tensor)
+        or view._inference
+    ):
         return
     if source._bits & state.DISPATCH or view._bits & state.DISPATCH:
         view._base = source if source._base is None else source._base
@@ -367,7 +392,9 @@ def torch_dispatch_disabled() -> Iterator[None]:
         yield
 
 
-def disabled_torch_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+def disabled_torch_dispatch(
+    func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+) -> Any:
     """`Tensor.__torch_dispatch__`: the operator on the bytes themselves."""
     with state.Suspended(state.DISPATCH):
         return func(*args, **(kwargs or {}))

@@ -120,7 +120,9 @@ def _alias(t: Tensor) -> Tensor:
     return copy
 
 
-def tangents_of(op: Op, args: tuple[Any, ...], tangents: list[Any], outs: tuple[Any, ...]) -> list[Any]:
+def tangents_of(
+    op: Op, args: tuple[Any, ...], tangents: list[Any], outs: tuple[Any, ...]
+) -> list[Any]:
     """The tangents of the outputs, None where there is none."""
     nothing: list[Any] = [None] * len(outs)
     if all(t is None for t in tangents):
@@ -139,7 +141,9 @@ def tangents_of(op: Op, args: tuple[Any, ...], tangents: list[Any], outs: tuple[
             "implemented yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/"
             "issues/new?template=feature-request.yml so that we can prioritize its implementation."
         )
-    real = not any(t.dtype.is_complex for t in (*outs, *flat_tensors(op, args)) if isinstance(t, Tensor))
+    real = not any(
+        t.dtype.is_complex for t in (*outs, *flat_tensors(op, args)) if isinstance(t, Tensor)
+    )
     if decl.kind == "pointwise" and decl.vjp is not None and real and len(outs) == 1:
         needs = tuple(t is not None for t in tangents)
         if seen_below(outs[0]):
@@ -238,7 +242,11 @@ def _linear(op: Op, args: tuple[Any, ...], tangents: list[Any]) -> list[Any]:
 
 
 def twice(
-    op: Op, args: tuple[Any, ...], tangents: list[Any], outs: tuple[Any, ...], carries: tuple[bool, ...]
+    op: Op,
+    args: tuple[Any, ...],
+    tangents: list[Any],
+    outs: tuple[Any, ...],
+    carries: tuple[bool, ...],
 ) -> list[Any]:
     """Two reverse passes: the vjp is differentiated by the gradient that comes in."""
     needs = tuple(t is not None for t in tangents)

@@ -128,11 +128,14 @@ class FakeTensor(Tensor):
         parts = [f"size={tuple(self.shape)}"]
         if self.device.type != "cpu":
             parts.insert(0, f"device='{self.device}'")
-        if self.dtype is not state.process.default_dtype and self.dtype.name not in ("int64", "bool"):
-            parts.append(f"dtype={self.dtype}")
-        elif not self.dtype.is_floating_point and not self.numel():
-            parts.append(f"dtype={self.dtype}")
-        elif self.dtype.name in ("int64", "bool"):
+        if (
+            (
+                self.dtype is not state.process.default_dtype
+                and self.dtype.name not in ("int64", "bool")
+            )
+            or (not self.dtype.is_floating_point and not self.numel())
+            or self.dtype.name in ("int64", "bool")
+        ):
             parts.append(f"dtype={self.dtype}")
         if self.grad_fn is not None:
             parts.append(f"grad_fn=<{type(self.grad_fn).__name__}>")
@@ -195,12 +198,18 @@ class FakeTensorConverter:
         found = self._tensors.get(id(t))
         return found[1] if found is not None and found[0]() is t else None
 
-    def from_real_tensor(self, fake_mode: FakeTensorMode, t: Tensor, make_constant: bool = False, **options: Any) -> FakeTensor:
+    def from_real_tensor(
+        self, fake_mode: FakeTensorMode, t: Tensor, make_constant: bool = False, **options: Any
+    ) -> FakeTensor:
         """The fake form of a real tensor."""
         found = self.known(t)
         if found is not None and not make_constant:
             return found
-        cell = _native.UntypedStorage.fake(t.untyped_storage().nbytes(), t.device) if make_constant else self.cell(t.untyped_storage())
+        cell = (
+            _native.UntypedStorage.fake(t.untyped_storage().nbytes(), t.device)
+            if make_constant
+            else self.cell(t.untyped_storage())
+        )
         fake = _native.wrap(FakeTensor, cell, t.dtype, t.shape, t.stride(), t.storage_offset())
         fake.fake_mode = fake_mode
         fake.constant = t if make_constant else None
@@ -296,7 +305,9 @@ class FakeTensorMode(TorchDispatchMode):
         with modes_suspended(), state.Suspended(ALL & ~state.COMPOSITE):
             return self.fake_tensor_converter.from_real_tensor(self, tensor)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         return self.run_op(func._op, func._bound(args, kwargs or {}))
 
     def run_higher_order(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -309,7 +320,9 @@ class FakeTensorMode(TorchDispatchMode):
     def run_op(self, op: Op, args: tuple[Any, ...]) -> Any:
         """The results of an operator on fake tensors."""
         if op.name in _LIFTS and not isinstance(args[0], FakeTensor):
-            return self.fake_tensor_converter.from_real_tensor(self, args[0].detach(), make_constant=True)
+            return self.fake_tensor_converter.from_real_tensor(
+                self, args[0].detach(), make_constant=True
+            )
         for t in _flat(args):  # a wrapper's own class unwraps it first
             if type(t) is not Tensor and not isinstance(t, FakeTensor) and t._bits & state.DISPATCH:
                 return NotImplemented
@@ -367,12 +380,16 @@ class FakeTensorMode(TorchDispatchMode):
             return [value(x) for x in v] if isinstance(v, (list, tuple)) else v
 
         with modes_suspended(), state.Suspended(ALL & ~state.COMPOSITE):
-            out = dispatch(op, tuple(value(v) if isinstance(v, (Tensor, list)) else v for v in args))
+            out = dispatch(
+                op, tuple(value(v) if isinstance(v, (Tensor, list)) else v for v in args)
+            )
         results = list(_flat(out if isinstance(out, (tuple, list)) else (out,)))
         if not results:
             return (out,)
         if isinstance(out, Tensor) and out.numel() <= _CONSTANT_NUMEL and not op.schema.is_view:
-            return (self.fake_tensor_converter.from_real_tensor(self, out.detach(), make_constant=True),)
+            return (
+                self.fake_tensor_converter.from_real_tensor(self, out.detach(), make_constant=True),
+            )
         return None
 
     def _run(self, op: Op, args: tuple[Any, ...]) -> Any:

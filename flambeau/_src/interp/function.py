@@ -212,9 +212,7 @@ _NOWRAP: set[Any] = set()
 def default_nowrap_functions() -> set[Any]:
     """Functions whose results keep their class in the default `__torch_function__`."""
     if not _NOWRAP:
-        _NOWRAP.update(
-            getattr(Tensor, name).__get__ for name in ("_base", "grad", "_grad")
-        )
+        _NOWRAP.update(getattr(Tensor, name).__get__ for name in ("_base", "grad", "_grad"))
     return _NOWRAP
 
 

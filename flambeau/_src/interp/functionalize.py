@@ -96,7 +96,9 @@ def wrap(value: Tensor) -> Tensor:
     if is_functional(value):
         return value
     cell = _native.UntypedStorage.fake(value.untyped_storage().nbytes(), value.device)
-    made = _native.wrap(Tensor, cell, value.dtype, value.shape, value.stride(), value.storage_offset())
+    made = _native.wrap(
+        Tensor, cell, value.dtype, value.shape, value.stride(), value.storage_offset()
+    )
     return _become(made, Functional(Base(value), (), value), value)
 
 
@@ -232,7 +234,8 @@ def _view(op: Op, args: tuple[Any, ...]) -> Any:
     if isinstance(shown, Tensor):
         return _viewing(shown, f, Step(op, rest, None), values, source)
     return tuple(
-        _viewing(s, f, Step(op, rest, i), v, source) for i, (s, v) in enumerate(zip(shown, values, strict=True))
+        _viewing(s, f, Step(op, rest, i), v, source)
+        for i, (s, v) in enumerate(zip(shown, values, strict=True))
     )
 
 
@@ -355,7 +358,9 @@ def _mutating(op: Op, args: tuple[Any, ...]) -> Any:
     outs = []
     for r in returns:
         if r.mutates:
-            outs.append(args[positions[[op.schema.args[i].alias for i in positions].index(r.alias)]])
+            outs.append(
+                args[positions[[op.schema.args[i].alias for i in positions].index(r.alias)]]
+            )
             if form is None:
                 next(given, None)
         else:
@@ -369,13 +374,31 @@ def _repointed(op: Op, args: tuple[Any, ...]) -> Any:
     if op.name == "set_" and len(args) > 1 and is_functional(args[1]):
         source = args[1]
         f, g = info(target), info(source)
-        f.base, f.steps, f.value, f.generation, f.written = g.base, g.steps, g.value, g.generation, True
-        target._set(source.untyped_storage(), source.storage_offset(), tuple(source.shape), source.stride(), source.dtype)
+        f.base, f.steps, f.value, f.generation, f.written = (
+            g.base,
+            g.steps,
+            g.value,
+            g.generation,
+            True,
+        )
+        target._set(
+            source.untyped_storage(),
+            source.storage_offset(),
+            tuple(source.shape),
+            source.stride(),
+            source.dtype,
+        )
         return target
     if op.name == "resize_" and not target.numel():
         fresh = wrap(aten.empty(args[1], dtype=target.dtype, device=target.device))
         f, g = info(target), info(fresh)
-        f.base, f.steps, f.value, f.generation, f.written = g.base, g.steps, g.value, g.generation, True
+        f.base, f.steps, f.value, f.generation, f.written = (
+            g.base,
+            g.steps,
+            g.value,
+            g.generation,
+            True,
+        )
         target._set(fresh.untyped_storage(), 0, tuple(fresh.shape), fresh.stride(), fresh.dtype)
         return target
     raise RuntimeError(f"{op} changes a storage cell: it has no functional form")
@@ -412,7 +435,10 @@ def _as_whole(whole: Tensor, part: Tensor, step: Step, copies: bool) -> Tensor:
 
 def _unexpand(whole: Tensor, part: Tensor, step: Step, copies: bool) -> Tensor:
     extra = part.dim() - whole.dim()
-    dims = [*range(extra), *(i + extra for i, n in enumerate(whole.shape) if n == 1 and part.shape[i + extra] != 1)]
+    dims = [
+        *range(extra),
+        *(i + extra for i, n in enumerate(whole.shape) if n == 1 and part.shape[i + extra] != 1),
+    ]
     if dims:
         part = aten.sum(part, dims, True)
     return _named("view", copies)(part, list(whole.shape)) if extra else part
@@ -507,7 +533,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
         raise RuntimeError(
             "functionalize(f, remove='mutations'): received invalid argument for remove=. Valid "
             'options are:\n     remove="mutations": all inplace and out= operators will be removed '
-            'from the program, and replaced with their out-of-place equivalents.\n     '
+            "from the program, and replaced with their out-of-place equivalents.\n     "
             'remove="mutations_and_views": In addition to the above, all aliasing operators '
             "{view} will be replaced with their non-aliasing counterparts, {view}_copy.\n"
         )

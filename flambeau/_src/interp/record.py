@@ -22,7 +22,9 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return below(state.RECORD, op, args)
     tensors = flat_tensors(op, args)
     needs = tuple(t.requires_grad for t in tensors)
-    if op.variant == "out" or (op.variant == "functional" and op.schema.mutates and op.decl.vjp is None):
+    if op.variant == "out" or (
+        op.variant == "functional" and op.schema.mutates and op.decl.vjp is None
+    ):
         if any(needs) and op.variant == "out" and _refuse_out(op, args):
             pass
         if any(needs) and op.variant == "functional":
@@ -64,7 +66,13 @@ def differentiable_outputs(op: Op, outs: tuple[Any, ...]) -> tuple[bool, ...]:
     )
 
 
-def attach(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...], outs: tuple[Any, ...]) -> None:
+def attach(
+    op: Op,
+    args: tuple[Any, ...],
+    tensors: list[Any],
+    needs: tuple[bool, ...],
+    outs: tuple[Any, ...],
+) -> None:
     """Make the node of a functional call and give it to the outputs."""
     carries = differentiable_outputs(op, outs)
     if not any(carries):
@@ -97,7 +105,11 @@ def _run_saved(op: Op, args: tuple[Any, ...], node: Any) -> Any:
     kept = saved_sets(op.base, node.ctx, args, outs)[1]
     node.ctx = None
     node.outs = tuple(
-        o if not isinstance(o, Tensor) else _keep_output(o, i, node, carries[i]) if i in kept else _native.geometry(o)
+        o
+        if not isinstance(o, Tensor)
+        else _keep_output(o, i, node, carries[i])
+        if i in kept
+        else _native.geometry(o)
         for i, o in enumerate(outs)
     )
     for i, (o, c) in enumerate(zip(outs, carries, strict=True)):
@@ -113,7 +125,9 @@ def make_node(
     """A node with what its vjp needs, as `saved_sets` found."""
     named = op if op.variant == "inplace" and op.decl.kind == "view" else op.base
     op = op.base
-    node = _native.node(named.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)])
+    node = _native.node(
+        named.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)]
+    )
     node.num_outputs = len(outs)
     if op.decl.vjp is None and op.decl.decompose is None:
         node.args, node.outs = (), ()
@@ -141,7 +155,11 @@ def make_node(
             kept.append(v)
     node.args = tuple(kept)
     node.outs = tuple(
-        o if not isinstance(o, Tensor) else _keep_output(o, i, node, carries[i]) if i in results else _native.geometry(o)
+        o
+        if not isinstance(o, Tensor)
+        else _keep_output(o, i, node, carries[i])
+        if i in results
+        else _native.geometry(o)
         for i, o in enumerate(outs)
     )
     _offer_fast(op, args, needs, ins, results)
@@ -155,7 +173,11 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
         return _native.geometry(t)
     if clone:
         old = t
-        t = below(state.RECORD, _named("clone"), (t, None)) if seen_below(t) else slot("clone_plain")(t)
+        t = (
+            below(state.RECORD, _named("clone"), (t, None))
+            if seen_below(t)
+            else slot("clone_plain")(t)
+        )
         if old.grad_fn is not None:  # the old values, with the old history
             t._set_history(old.grad_fn, old.output_nr, True)
     saved = _native.saved(t)
@@ -171,7 +193,11 @@ def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
     saved.output_nr = i
     if seen_below(t):
         # Inside `grad` the graph is the transform's own business: nothing shows.
-        kept = slot("twin")(t) if state.thread.grad_levels else below(state.RECORD, _named("detach"), (t,))
+        kept = (
+            slot("twin")(t)
+            if state.thread.grad_levels
+            else below(state.RECORD, _named("detach"), (t,))
+        )
         if state.thread.saved_hooks:
             pack(saved, kept)
         else:
@@ -219,7 +245,13 @@ def pack(saved: Any, t: Any, hooks: tuple[Any, Any] | None = None) -> None:
     saved.pack(packed, unpack_hook)
 
 
-def _offer_fast(op: Op, args: tuple[Any, ...], needs: tuple[bool, ...], ins: frozenset[int], outs: frozenset[int]) -> None:
+def _offer_fast(
+    op: Op,
+    args: tuple[Any, ...],
+    needs: tuple[bool, ...],
+    ins: frozenset[int],
+    outs: frozenset[int],
+) -> None:
     """Tell C what to save, so that the next call like this one need not come here."""
     fasts = [f for f, _ in op.__dict__.get("fasts", ())]
     if not fasts or len(needs) > 3:
@@ -285,10 +317,14 @@ def check_inplace(t: Tensor) -> None:
                 "a view of a leaf Variable that requires grad is being used in an in-place operation."
             )
     if t.requires_grad and t.is_leaf:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+        )
 
 
-def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...]) -> Any:
+def _record_inplace(
+    op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...]
+) -> Any:
     target = args[0]
     if not any(needs):
         return below(state.RECORD, op, args)
@@ -308,7 +344,9 @@ def _record_inplace(op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tu
     node = make_node(base_op, args, tensors, needs, (), clone_self=clone)
     node.num_outputs = 1
     result = below(state.RECORD, op, args)
-    _, results = saved_sets(base_op, needs, args, (target,)) if base_op.decl.vjp else (None, frozenset())
+    _, results = (
+        saved_sets(base_op, needs, args, (target,)) if base_op.decl.vjp else (None, frozenset())
+    )
     node.outs = (_keep_output(target, 0, node) if 0 in results else _native.geometry(target),)
     rebase(target, node)
     return result

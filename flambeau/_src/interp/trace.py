@@ -130,7 +130,14 @@ class GraphTracer:
 
     # ---- nodes ----
 
-    def create(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None = None) -> Node:
+    def create(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+    ) -> Node:
         """A new node, with where it comes from in its meta."""
         node = self.graph.create_node(op, target, args, kwargs, name)
         current = provenance.current
@@ -165,7 +172,13 @@ class GraphTracer:
             return node
         if isinstance(v, (list, tuple)):
             items = [self.argument(x) for x in v]
-            return items if type(v) is list else type(v)(*items) if hasattr(v, "_fields") else tuple(items)
+            return (
+                items
+                if type(v) is list
+                else type(v)(*items)
+                if hasattr(v, "_fields")
+                else tuple(items)
+            )
         if isinstance(v, dict):
             return {k: self.argument(x) for k, x in v.items()}
         return v
@@ -174,7 +187,9 @@ class GraphTracer:
         """A tensor of which only the shape was kept: unset bytes of that geometry."""
         options = {"dtype": t.dtype, "device": t.device}
         target = overload_of(packet("empty_strided").ops[0])
-        node = self.create("call_function", target, (list(t.shape), list(t.stride())), options, "empty_strided")
+        node = self.create(
+            "call_function", target, (list(t.shape), list(t.stride())), options, "empty_strided"
+        )
         node.meta["val"] = snapshot(t, self.fake_mode())
         return node
 
@@ -222,7 +237,9 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
     def ignore_compile_internals(cls) -> bool:
         return True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
         return self.run_op(func._op, func._bound(args, kwargs or {}))
 
     def run_higher_order(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -264,7 +281,13 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         shown, kwargs = shown_arguments(op, args)
         node_args = tracer.argument(shown)
         node_kwargs = {k: tracer.argument(v) for k, v in kwargs.items()}
-        node = tracer.create("call_function", overload_of(op), node_args, node_kwargs, tracer.graph._target_to_str(op.name))
+        node = tracer.create(
+            "call_function",
+            overload_of(op),
+            node_args,
+            node_kwargs,
+            tracer.graph._target_to_str(op.name),
+        )
         if op.name.endswith("_") and not op.name.endswith("__"):
             for t in _flat(args[:1]):
                 tracer._seen[id(t)] = _Seen(weakref.ref(t), node, None)
@@ -273,7 +296,12 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
         if op.name == "lift_fresh_copy" and tracer.node_of(tensors[0]) is None:
             with modes_suspended(), state.Suspended(ALL & ~state.COMPOSITE):
                 constant = args[0].detach().clone()
-        elif constants is not None and _small(result) and not op.schema.mutates and not op.decl.random:
+        elif (
+            constants is not None
+            and _small(result)
+            and not op.schema.mutates
+            and not op.decl.random
+        ):
             constant = _on_values(op, args, constants)
         tracer.track_tree(result, node, constant)
         return result
@@ -323,7 +351,9 @@ def get_proxy_mode() -> ProxyTorchDispatchMode | None:
 
 
 @contextmanager
-def tracing(tracer: GraphTracer, mode: str = "real", decompositions: Any = None, fake: Any = None) -> Iterator[ProxyTorchDispatchMode]:
+def tracing(
+    tracer: GraphTracer, mode: str = "real", decompositions: Any = None, fake: Any = None
+) -> Iterator[ProxyTorchDispatchMode]:
     """Operators called inside are recorded; with `fake` they run on fake tensors."""
     with ExitStack() as stack:
         if fake is not None:
@@ -344,7 +374,9 @@ def place_inputs(tracer: GraphTracer, inputs: Sequence[Any], names: Sequence[str
 
 def _announce(t: Tensor) -> None:
     """Modes outside a trace see how the geometry of a real input is noted."""
-    if isinstance(t, FakeTensor) or not any(m._mode_key is None for m in state.thread.dispatch_modes):
+    if isinstance(t, FakeTensor) or not any(
+        m._mode_key is None for m in state.thread.dispatch_modes
+    ):
         return
     with infra_suspended(PROXY_KEY), FakeTensorMode():
         op = packet("empty_strided").ops[0]

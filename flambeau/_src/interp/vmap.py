@@ -87,7 +87,7 @@ def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:
     if op.variant == "inplace" and not b.has(args[0]):
         check_no_self_overlap(b.full(args[0]))
         raise RuntimeError(
-            f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor "
+            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor "
             "`other` in extra_args that has more elements than `self`. This happened due to `other` "
             "being vmapped over but `self` not being vmapped over in a vmap. Please try to use "
             "out-of-place operators instead of inplace arithmetic. If said operator is being called "
@@ -228,7 +228,10 @@ def loop(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
         return args[written[0]] if len(written) == 1 else tuple(args[i] for i in written)
     if isinstance(rows[0], (tuple, list)):
         return tuple(
-            [b.wrap(aten.stack(list(c))) if isinstance(c[0], Tensor) else c[0] for c in zip(*rows, strict=True)]
+            [
+                b.wrap(aten.stack(list(c))) if isinstance(c[0], Tensor) else c[0]
+                for c in zip(*rows, strict=True)
+            ]
         )
     return b.wrap(aten.stack(rows)) if isinstance(rows[0], Tensor) else rows[0]
 

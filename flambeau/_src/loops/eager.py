@@ -21,14 +21,22 @@ def kernel_address(
     from flambeau._src.util.log import warn_once  # lazy: with it
 
     try:
-        return find(KernelRequest(name, expr, kind, ins, outs, len(param_kinds), param_kinds or None))
+        return find(
+            KernelRequest(name, expr, kind, ins, outs, len(param_kinds), param_kinds or None)
+        )
     except ToolchainMissing as e:
         warn_once("no-kernels", f"kernels are evaluated in NumPy, which is slow: {e}")
         return None
 
 
 def evaluate(
-    expr: Callable[..., Any], kind: str, outs: Any, ins: Any, params: Any, axis: int | None, common: Any
+    expr: Callable[..., Any],
+    kind: str,
+    outs: Any,
+    ins: Any,
+    params: Any,
+    axis: int | None,
+    common: Any,
 ) -> None:
     """The same expression over NumPy arrays."""
     from flambeau._src.loops.evaluate import run  # lazy: NumPy is heavy

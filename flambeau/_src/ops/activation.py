@@ -106,7 +106,9 @@ class Gelu(Pointwise):
         if approximate not in ("none", "tanh"):
             raise RuntimeError("approximate argument must be either none or tanh.")
         if not x.dtype.is_floating_point:
-            raise NotImplementedError(f"\"GeluKernelImpl\" not implemented for '{dt.scalar_name(x.dtype)}'")
+            raise NotImplementedError(
+                f"\"GeluKernelImpl\" not implemented for '{dt.scalar_name(x.dtype)}'"
+            )
 
     def expr(k: Any, x: Any, approximate: str) -> Any:
         if approximate == "none":
@@ -134,7 +136,9 @@ class GeluBackward(Pointwise):
         if approximate == "none":
             return g * (0.5 * (1 + k.erf(x * SQRT1_2)) + x * (k.exp(x * x * -0.5) * INV_SQRT_2PI))
         t = k.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x))
-        return g * (0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * (SQRT_2_PI * (1 + 3 * 0.044715 * x * x))))
+        return g * (
+            0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * (SQRT_2_PI * (1 + 3 * 0.044715 * x * x)))
+        )
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, approximate: str) -> Any:
         gx = None

@@ -29,7 +29,10 @@ def store(out: Tensor, values: Any) -> None:
     if not out.numel():
         return
     if out.dtype in HALF:
-        slot("copy_into")(out, share_array(np.ascontiguousarray(values, dtype=np.float32).reshape(tuple(out.shape))))
+        slot("copy_into")(
+            out,
+            share_array(np.ascontiguousarray(values, dtype=np.float32).reshape(tuple(out.shape))),
+        )
     else:
         array_of(out)[...] = values
 

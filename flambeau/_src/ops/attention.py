@@ -12,7 +12,9 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
 
 
-def check_attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool) -> None:
+def check_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool
+) -> None:
     if not (q.dtype is k.dtype is v.dtype):
         raise RuntimeError(
             f"Expected query, key, and value to have the same dtype, but got query.dtype: {_name(q)} key.dtype: {_name(k)} and value.dtype: {_name(v)} instead."
@@ -22,16 +24,29 @@ def check_attention(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float
             f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {q.dim()}, key.dim: {k.dim()} and value.dim: {v.dim()} instead."
         )
     if mask is not None:
-        if mask.dtype is not dt.bool_ and mask.dtype is not q.dtype and mask.dtype is not dt.float32:
+        if (
+            mask.dtype is not dt.bool_
+            and mask.dtype is not q.dtype
+            and mask.dtype is not dt.float32
+        ):
             raise RuntimeError(
                 f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(mask)} and  query.dtype: {_name(q)} instead."
             )
         if is_causal:
-            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+            raise RuntimeError(
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+            )
 
 
 def _name(t: Tensor) -> str:
-    return {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half", "int64": "long int", "bool": "bool"}.get(t.dtype.name, t.dtype.name)
+    return {
+        "float32": "float",
+        "float64": "double",
+        "bfloat16": "c10::BFloat16",
+        "float16": "c10::Half",
+        "int64": "long int",
+        "bool": "bool",
+    }.get(t.dtype.name, t.dtype.name)
 
 
 class ScaledDotProductAttention(Composite):
@@ -44,21 +59,46 @@ class ScaledDotProductAttention(Composite):
     public = "nn"
     autocast = "lower"
 
-    def decompose(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool, scale: Any, enable_gqa: bool) -> Tensor:
+    def decompose(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Any,
+        dropout_p: float,
+        is_causal: bool,
+        scale: Any,
+        enable_gqa: bool,
+    ) -> Tensor:
         check_attention(q, k, v, mask, dropout_p, is_causal)
         if mask is not None and mask.dtype is dt.bool_:
             zero = aten.zeros((), dtype=q.dtype, device=q.device)
-            mask = aten.where(mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+            mask = aten.where(
+                mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device)
+            )
         if _fits(q, k, v, mask, dropout_p, enable_gqa):
-            return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, dropout_p, is_causal, attn_mask=mask, scale=scale)[0]
-        return aten._scaled_dot_product_attention_math(q, k, v, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa)[0]
+            return aten._scaled_dot_product_flash_attention_for_cpu(
+                q, k, v, dropout_p, is_causal, attn_mask=mask, scale=scale
+            )[0]
+        return aten._scaled_dot_product_attention_math(
+            q, k, v, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )[0]
 
 
 def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, gqa: bool) -> bool:
     """What the fused CPU kernel takes."""
-    if dropout_p or gqa or any(t.dim() != 4 for t in (q, k, v)) or any(not t.numel() for t in (q, k, v)):
+    if (
+        dropout_p
+        or gqa
+        or any(t.dim() != 4 for t in (q, k, v))
+        or any(not t.numel() for t in (q, k, v))
+    ):
         return False
-    if not (q.shape[-1] == k.shape[-1] == v.shape[-1]) or q.dtype not in (dt.float32, dt.float64, dt.bfloat16, dt.float16):
+    if not (q.shape[-1] == k.shape[-1] == v.shape[-1]) or q.dtype not in (
+        dt.float32,
+        dt.float64,
+        dt.bfloat16,
+        dt.float16,
+    ):
         return False
     if q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
         return False
@@ -71,7 +111,9 @@ def _fits(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, gqa: boo
     tail = tuple(mask.shape[-2:])
     if tail[0] not in (1, q.shape[2]) or tail[1] not in (1, k.shape[2]):
         return False
-    return mask.dim() == 2 or (mask.shape[0] in (1, q.shape[0]) and mask.shape[1] in (1, q.shape[1]))
+    return mask.dim() == 2 or (
+        mask.shape[0] in (1, q.shape[0]) and mask.shape[1] in (1, q.shape[1])
+    )
 
 
 class AttentionMath(Composite):
@@ -83,7 +125,17 @@ class AttentionMath(Composite):
     )
     public = "function"
 
-    def decompose(q: Tensor, k: Tensor, v: Tensor, mask: Any, dropout_p: float, is_causal: bool, dropout_mask: Any, scale: Any, enable_gqa: bool) -> Any:
+    def decompose(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Any,
+        dropout_p: float,
+        is_causal: bool,
+        dropout_mask: Any,
+        scale: Any,
+        enable_gqa: bool,
+    ) -> Any:
         kind = q.dtype
         if kind in (dt.float16, dt.bfloat16):
             q, k, v = q.to(dt.float32), k.to(dt.float32), v.to(dt.float32)
@@ -104,18 +156,24 @@ class AttentionMath(Composite):
             rows, cols = q.shape[-2], k.shape[-2]
             causal = aten.ones((rows, cols), dtype=dt.bool_, device=q.device).tril()
             zero = aten.zeros((), dtype=q.dtype, device=q.device)
-            mask = aten.where(causal, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+            mask = aten.where(
+                causal, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device)
+            )
         scores = aten.matmul(q, k.transpose(-2, -1) * root)
         if mask is not None:
             if mask.dtype is dt.bool_:
                 zero = aten.zeros((), dtype=q.dtype, device=q.device)
-                mask = aten.where(mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device))
+                mask = aten.where(
+                    mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device)
+                )
             scores = scores + mask
         weights = safe_softmax(scores) if mask is not None else aten.softmax(scores, -1)
         if dropout_p > 0:
             if dropout_mask is not None:
                 weights = weights.masked_fill(dropout_mask.logical_not(), 0.0)
-                return aten.matmul(weights, v * (1.0 / (1.0 - dropout_p))).to(kind), weights.to(kind)
+                return aten.matmul(weights, v * (1.0 / (1.0 - dropout_p))).to(kind), weights.to(
+                    kind
+                )
             weights = aten.dropout(weights, dropout_p, True)
         return aten.matmul(weights, v).to(kind), weights.to(kind)
 
@@ -138,32 +196,59 @@ class FlashAttentionCpu(Opaque):
     differentiable = (0,)
     node_name = "ScaledDotProductFlashAttentionForCpu"
 
-    def meta(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+    def meta(
+        q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any
+    ) -> Any:
         n, h, rows, e = q.shape
         kind = dt.float32 if q.dtype in (dt.bfloat16, dt.float16) else q.dtype
         stride = (rows * h * e, e, h * e, 1)
         lse = (rows * h, 1, h)
-        return TensorSpec((n, h, rows, v.shape[-1]), q.dtype, q.device, stride), TensorSpec((n, h, rows), kind, q.device, lse)
+        return TensorSpec((n, h, rows, v.shape[-1]), q.dtype, q.device, stride), TensorSpec(
+            (n, h, rows), kind, q.device, lse
+        )
 
-    def kernel(outs: Any, q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> None:
+    def kernel(
+        outs: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        dropout_p: float,
+        is_causal: bool,
+        mask: Any,
+        scale: Any,
+    ) -> None:
         wide = outs[1].dtype
         p, lse = attention_weights(cast(q, wide), cast(k, wide), mask, is_causal, scale)
         copy = slot("copy_into")
         copy(outs[0], aten.matmul(p, cast(v, wide)))
         copy(outs[1], lse)
 
-    def vjp(b: Any, g: Any, q: Any, k: Any, v: Any, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+    def vjp(
+        b: Any,
+        g: Any,
+        q: Any,
+        k: Any,
+        v: Any,
+        dropout_p: float,
+        is_causal: bool,
+        mask: Any,
+        scale: Any,
+    ) -> Any:
         got = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g[0], q, k, v, b.outs[0], b.outs[1], dropout_p, is_causal, attn_mask=mask, scale=scale
         )
         return tuple(got) if mask is None else (*got, None)
 
-    def decompose(q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+    def decompose(
+        q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any
+    ) -> Any:
         p, lse = attention_weights(q, k, mask, is_causal, scale)
         return aten.matmul(p, v), lse
 
 
-def attention_weights(q: Tensor, k: Tensor, mask: Any, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor]:
+def attention_weights(
+    q: Tensor, k: Tensor, mask: Any, is_causal: bool, scale: Any
+) -> tuple[Tensor, Tensor]:
     scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = aten.matmul(q * scale, k.transpose(-2, -1))
     if is_causal:
@@ -200,17 +285,42 @@ class FlashAttentionCpuBackward(Opaque):
             specs.append(TensorSpec(t.shape, t.dtype, t.device, (rows * h * e, e, h * e, 1)))
         return tuple(specs)
 
-    def kernel(outs: Any, g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> None:
+    def kernel(
+        outs: Any,
+        g: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        dropout_p: float,
+        is_causal: bool,
+        mask: Any,
+        scale: Any,
+    ) -> None:
         wide = lse.dtype
         got = gradients(*[cast(t, wide) for t in (g, q, k, v, out)], mask, is_causal, scale)
         for o, t in zip(outs, got, strict=True):
             slot("copy_into")(o, t)
 
-    def decompose(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any) -> Any:
+    def decompose(
+        g: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        out: Tensor,
+        lse: Tensor,
+        dropout_p: float,
+        is_causal: bool,
+        mask: Any,
+        scale: Any,
+    ) -> Any:
         return gradients(g, q, k, v, None, mask, is_causal, scale)
 
 
-def gradients(g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Any, mask: Any, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor, Tensor]:
+def gradients(
+    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Any, mask: Any, is_causal: bool, scale: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     s = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
     p, _ = attention_weights(q, k, mask, is_causal, scale)
     gv = aten.matmul(p.transpose(-2, -1), g)
@@ -240,7 +350,13 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
     terms = left.split(",")
     if len(terms) != len(tensors):
         more = "more" if len(terms) > len(tensors) else "fewer"
-        raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation" if more == "more" else "einsum(): fewer operands were provided than specified in the equation" if len(terms) > len(tensors) else "einsum(): more operands were provided than specified in the equation")
+        raise RuntimeError(
+            f"einsum(): {more} operands were provided than specified in the equation"
+            if more == "more"
+            else "einsum(): fewer operands were provided than specified in the equation"
+            if len(terms) > len(tensors)
+            else "einsum(): more operands were provided than specified in the equation"
+        )
     dots = 0
     for term, t in zip(terms, tensors, strict=True):
         if "..." in term:
@@ -256,7 +372,9 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
                 j += 3
                 continue
             if not term[j].isalpha():
-                raise RuntimeError(f"einsum(): invalid subscript given at index {j} in the equation string, subscripts must be in [a-zA-Z]")
+                raise RuntimeError(
+                    f"einsum(): invalid subscript given at index {j} in the equation string, subscripts must be in [a-zA-Z]"
+                )
             out.append(term[j])
             j += 1
         if len(out) != t.dim():
@@ -275,14 +393,20 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
                 j += 3
                 continue
             if right[j] in result:
-                raise RuntimeError(f"einsum(): output subscript {right[j]} appears more than once in the output")
+                raise RuntimeError(
+                    f"einsum(): output subscript {right[j]} appears more than once in the output"
+                )
             if not any(right[j] in x for x in labels):
-                raise RuntimeError(f"einsum(): output subscript {right[j]} does not appear in the equation for any input operand")
+                raise RuntimeError(
+                    f"einsum(): output subscript {right[j]} does not appear in the equation for any input operand"
+                )
             result.append(right[j])
             j += 1
     else:
         every = [x for term in labels for x in term if x[0] != "."]
-        result = [f".{m}" for m in range(dots)] + sorted(x for x in set(every) if every.count(x) == 1)
+        result = [f".{m}" for m in range(dots)] + sorted(
+            x for x in set(every) if every.count(x) == 1
+        )
     return labels, result
 
 
@@ -321,7 +445,9 @@ def einsum(equation: str, tensors: list[Tensor]) -> Tensor:
     return t.permute(order) if order != list(range(len(order))) else t
 
 
-def _contract(a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str]) -> tuple[Tensor, list[str]]:
+def _contract(
+    a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str]
+) -> tuple[Tensor, list[str]]:
     """Two operands into one: batch labels stay, shared labels that nobody needs later are summed."""
     alone_a = [i for i, x in enumerate(an) if x not in bn and x not in later]
     if alone_a:
@@ -330,7 +456,9 @@ def _contract(a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str
     if alone_b:
         b, bn = b.sum(alone_b), [x for i, x in enumerate(bn) if i not in alone_b]
     shared = [x for x in an if x in bn]
-    for x in [x for x in shared if x not in later]:  # a shared label of extent one on one side is summed there
+    for x in [
+        x for x in shared if x not in later
+    ]:  # a shared label of extent one on one side is summed there
         i, j = an.index(x), bn.index(x)
         if a.shape[i] == 1 and b.shape[j] != 1:
             b = b.sum(j, True)
@@ -341,16 +469,18 @@ def _contract(a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str
     left = [x for x in an if x not in bn]
     right = [x for x in bn if x not in an]
     if not summed and not left and not right:
-        return a.permute([an.index(x) for x in batch]) * b.permute([bn.index(x) for x in batch]), batch
+        return a.permute([an.index(x) for x in batch]) * b.permute(
+            [bn.index(x) for x in batch]
+        ), batch
     a = a.permute([an.index(x) for x in (*batch, *left, *summed)])
     b = b.permute([bn.index(x) for x in (*batch, *summed, *right)])
     nb, nl, ns = len(batch), len(left), len(summed)
-    shape_batch = [max(x, y) if 0 not in (x, y) else 0 for x, y in zip(a.shape[:nb], b.shape[:nb], strict=True)]
+    shape_batch = [
+        max(x, y) if 0 not in (x, y) else 0 for x, y in zip(a.shape[:nb], b.shape[:nb], strict=True)
+    ]
     ls, rs = list(a.shape[nb : nb + nl]), list(b.shape[nb + ns :])
     inner = list(a.shape[nb + nl :])
     count = lambda s: math.prod(s)  # noqa: E731
     a3 = a.expand([*shape_batch, *ls, *inner]).reshape(count(shape_batch), count(ls), count(inner))
     b3 = b.expand([*shape_batch, *inner, *rs]).reshape(count(shape_batch), count(inner), count(rs))
     return aten.bmm(a3, b3).reshape([*shape_batch, *ls, *rs]), [*batch, *left, *right]
-
-

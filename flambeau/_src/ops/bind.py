@@ -13,7 +13,12 @@ from flambeau._src.ops.schema import Arg
 
 _NO = object()
 _RENAMES = {"input": "self", "axis": "dim", "keepdims": "keepdim", "x": "self", "x2": "other"}
-DTYPE_FROM_PYTHON: dict[Any, dt.dtype] = {float: dt.float64, int: dt.int64, bool: dt.bool_, complex: dt.complex128}
+DTYPE_FROM_PYTHON: dict[Any, dt.dtype] = {
+    float: dt.float64,
+    int: dt.int64,
+    bool: dt.bool_,
+    complex: dt.complex128,
+}
 
 
 def _int(v: Any, a: Arg) -> Any:
@@ -37,13 +42,19 @@ def _float(v: Any, a: Arg) -> Any:
     if hasattr(v, "__sym_float__"):
         return v
     if isinstance(v, Tensor):
-        return float(v.item()) if v.dim() == 0 and not v.requires_grad and not v.is_complex() else _NO
+        return (
+            float(v.item()) if v.dim() == 0 and not v.requires_grad and not v.is_complex() else _NO
+        )
     f = getattr(v, "__float__", None)
     return f() if f is not None and not isinstance(v, (type, str)) else _NO
 
 
 def _number(v: Any, a: Arg) -> Any:
-    if isinstance(v, (bool, int, float, complex)) or hasattr(v, "__sym_int__") or hasattr(v, "__sym_float__"):
+    if (
+        isinstance(v, (bool, int, float, complex))
+        or hasattr(v, "__sym_int__")
+        or hasattr(v, "__sym_float__")
+    ):
         return v
     if isinstance(v, Tensor):
         return v.item() if v.dim() == 0 and not v.requires_grad else _NO
@@ -133,7 +144,9 @@ def convert(v: Any, a: Arg, numbers: bool) -> Any:
     return r
 
 
-def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[str] | None = None) -> Any:
+def bind(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[str] | None = None
+) -> Any:
     """The complete arguments in schema order, or None when the overload does not fit."""
     schema, numbers = op.schema, op.decl.numbers
     if kwargs and reasons is None and not schema.names.issuperset(kwargs):
@@ -142,7 +155,12 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
     npos = len(positional)
     n = len(args)
     first = 1 if positional and positional[0].is_tensor and not positional[0].is_list else 0
-    if npos == first + 1 and n > first and positional[first].is_list and positional[first].type == "int":
+    if (
+        npos == first + 1
+        and n > first
+        and positional[first].is_list
+        and positional[first].type == "int"
+    ):
         # x.view(2, 3): where sizes are the only argument they may stand one by one
         if not isinstance(args[first], (tuple, list)) and all(
             isinstance(x, int) or hasattr(x, "__index__") for x in args[first:]
@@ -177,9 +195,15 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
         c = convert(v, a, numbers)
         if c is _NO:
             if reasons is not None:
-                where = f" (position {i + 1 - (1 if schema.args[0].name == 'self' and False else 0)})" if i < n else ""
+                where = (
+                    f" (position {i + 1 - (1 if schema.args[0].name == 'self' and False else 0)})"
+                    if i < n
+                    else ""
+                )
                 want = _type_text(a)
-                reasons.append(f"argument '{_shown(a, i)}'{where} must be {want}, not {type(v).__name__}")
+                reasons.append(
+                    f"argument '{_shown(a, i)}'{where} must be {want}, not {type(v).__name__}"
+                )
             return None
         out.append(c)
     if used != len(kwargs):
@@ -188,7 +212,9 @@ def bind(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[st
         if reasons is not None:
             twice = next((k for k in kwargs if k in names), None)
             reasons.append(
-                f"got multiple values for argument '{twice}'" if bad is None else f"got an unexpected keyword argument '{bad}'"
+                f"got multiple values for argument '{twice}'"
+                if bad is None
+                else f"got an unexpected keyword argument '{bad}'"
             )
         return None
     return tuple(out)
@@ -199,16 +225,28 @@ def _shown(a: Arg, i: int) -> str:
 
 
 def _type_text(a: Arg) -> str:
-    names = {"int": "int", "Scalar": "Number", "ScalarType": "torch.dtype", "Device": "torch.device"}
+    names = {
+        "int": "int",
+        "Scalar": "Number",
+        "ScalarType": "torch.dtype",
+        "Device": "torch.device",
+    }
     base = names.get(a.type, a.type)
-    return f"tuple of {base}s" if a.is_list and a.type != "Tensor" else f"tuple of {base}s" if a.is_list else base
+    return (
+        f"tuple of {base}s"
+        if a.is_list and a.type != "Tensor"
+        else f"tuple of {base}s"
+        if a.is_list
+        else base
+    )
 
 
 def rename(kwargs: dict[str, Any], op: Op) -> dict[str, Any]:
     """NumPy's names and `input` are understood where the schema uses the ATen name."""
     names = {a.name for a in op.schema.args}
     return {
-        (_RENAMES[k] if k not in names and _RENAMES.get(k) in names else k): v for k, v in kwargs.items()
+        (_RENAMES[k] if k not in names and _RENAMES.get(k) in names else k): v
+        for k, v in kwargs.items()
     }
 
 
@@ -223,9 +261,15 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
     if len(ops) == 1:
         bind(ops[0], args, rename(kwargs, ops[0]), reasons)
         _check_tensor_lists(ops[0], args)
-        raise TypeError(f"{p.name}(): {reasons[0]}" if not reasons[0].startswith(("takes", "missing", "got")) else f"{p.name}() {reasons[0]}")
+        raise TypeError(
+            f"{p.name}(): {reasons[0]}"
+            if not reasons[0].startswith(("takes", "missing", "got"))
+            else f"{p.name}() {reasons[0]}"
+        )
     lines = "".join(f"\n * {signature(op)}" for op in ops)
-    got = ", ".join([type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()])
+    got = ", ".join(
+        [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
+    )
     raise TypeError(
         f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one of:{lines}\n"
     )
@@ -234,10 +278,17 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
 def _check_tensor_lists(op: Op, args: tuple[Any, ...]) -> None:
     """Name the element of a list of tensors that is none."""
     for i, (a, v) in enumerate(zip(op.schema.positional, args, strict=False)):
-        if a.type == "Tensor" and a.is_list and not a.elem_optional and isinstance(v, (tuple, list)):
+        if (
+            a.type == "Tensor"
+            and a.is_list
+            and not a.elem_optional
+            and isinstance(v, (tuple, list))
+        ):
             for k, x in enumerate(v):
                 if not isinstance(x, Tensor):
-                    raise TypeError(f"expected Tensor as element {k} in argument {i}, but got {type(x).__name__}")
+                    raise TypeError(
+                        f"expected Tensor as element {k} in argument {i}, but got {type(x).__name__}"
+                    )
 
 
 def signature(op: Op) -> str:

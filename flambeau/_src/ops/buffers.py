@@ -100,7 +100,9 @@ def from_file(
         dtype: of the elements.
     """
     if not isinstance(filename, str):
-        raise TypeError(f"from_file(): argument 'filename' (position 1) must be str, not {type(filename).__name__}")
+        raise TypeError(
+            f"from_file(): argument 'filename' (position 1) must be str, not {type(filename).__name__}"
+        )
     kind = dtype or state.process.default_dtype
     storage = _native.UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
     made = _native.wrap(Tensor, storage, kind, (size,), (1,), 0)
@@ -108,7 +110,12 @@ def from_file(
 
 
 def asarray(
-    obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None, requires_grad: bool | None = None
+    obj: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    copy: bool | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """obj as a tensor that shares its bytes where it can.
 
@@ -133,7 +140,9 @@ def asarray(
         elif made.requires_grad and not requires_grad:
             made = made.detach()
         elif requires_grad and not made.requires_grad:
-            made = (made.detach() if made is obj and copy is None and not made.is_leaf else made).requires_grad_(True)
+            made = (
+                made.detach() if made is obj and copy is None and not made.is_leaf else made
+            ).requires_grad_(True)
     elif requires_grad:
         made.requires_grad_(True)
     return made

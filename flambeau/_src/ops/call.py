@@ -28,14 +28,22 @@ _NONE: dict[str, Any] = {}
 
 
 def call_packet(
-    packet: Packet, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fills: bool = False
+    packet: Packet,
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fills: bool = False,
 ) -> Any:
     """A public function's slow path. `function` is what modes and subclasses are shown."""
     bits = call_bits(args, kwargs, 0)
     if bits & _PUBLIC:
         return slot("function_layer")(function, args, kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
-    wants = bool(kwargs.pop("requires_grad", False)) if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like") else False
+    wants = (
+        bool(kwargs.pop("requires_grad", False))
+        if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like")
+        else False
+    )
     try:
         op, bound = resolve(packet, args, kwargs)
     except TypeError:
@@ -43,13 +51,17 @@ def call_packet(
         if not slot("overloaded_args")(values):
             raise
         # An argument that is no tensor has a __torch_function__.
-        return slot("function_layer")(function, args, kwargs if out is None else {**kwargs, "out": out})
+        return slot("function_layer")(
+            function, args, kwargs if out is None else {**kwargs, "out": out}
+        )
     if out is not None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if op.out_op is None:
             raise TypeError(f"{packet.name}() got an unexpected keyword argument 'out'")
         if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
-            raise TypeError(f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}")
+            raise TypeError(
+                f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}"
+            )
         return named(op, dispatch(op.out_op, bound + outs), "_out")
     if fills and bits:
         bound = with_options(op, bound)
@@ -88,7 +100,9 @@ def call_overload(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     reasons: list[str] = []
     bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, reasons)
     if bound is None:
-        raise TypeError(f"{op.namespace}::{op.name}() {reasons[0] if reasons else 'got wrong arguments'}")
+        raise TypeError(
+            f"{op.namespace}::{op.name}() {reasons[0] if reasons else 'got wrong arguments'}"
+        )
     return dispatch(op, bound)
 
 
@@ -124,7 +138,11 @@ def run(op: Op, args: tuple[Any, ...]) -> Any:
             return _inplace(op, args)
         return _out(op, args)
     except (RuntimeError, BufferError, ValueError):
-        if any(isinstance(t, Tensor) and t.device.type == "meta" for v in args for t in (v if isinstance(v, (list, tuple)) else (v,))):
+        if any(
+            isinstance(t, Tensor) and t.device.type == "meta"
+            for v in args
+            for t in (v if isinstance(v, (list, tuple)) else (v,))
+        ):
             return slot("run_on_meta")(op, args)
         raise
     finally:
@@ -193,7 +211,9 @@ def partly_overlaps(a: Tensor, b: Tensor) -> bool:
         return False
     if a.storage_offset() == b.storage_offset() and a.shape == b.shape and a.stride() == b.stride():
         return False
-    return not (_end(a) <= a_start(b) or _end(b) <= a_start(a)) and a._contiguous() and b._contiguous()
+    return (
+        not (_end(a) <= a_start(b) or _end(b) <= a_start(a)) and a._contiguous() and b._contiguous()
+    )
 
 
 def a_start(t: Tensor) -> int:

@@ -11,7 +11,6 @@ from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
-from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.pointwise import binary_samples, unary_samples
 from flambeau._src.ops.promote import result_type
 
@@ -96,7 +95,9 @@ class Bitwise(Pointwise):
     def check(cls, *args: Any) -> None:
         common = result_type(args)
         if not dt.is_integral(common):
-            raise NotImplementedError(f"\"{cls.schema.partition('(')[0].partition('.')[0]}_cpu\" not implemented for '{dt.scalar_name(common)}'")
+            raise NotImplementedError(
+                f"\"{cls.schema.partition('(')[0].partition('.')[0]}_cpu\" not implemented for '{dt.scalar_name(common)}'"
+            )
 
 
 def _bitwise(name: str, operator: Any, dunder: str) -> None:
@@ -190,7 +191,9 @@ def _where_number(overload: str, args: str) -> None:
     def decompose(c: Any, a: Any, b: Any) -> Any:
         dtype = result_type((a, b))
         numbers = [
-            v if isinstance(v, Tensor) else aten.scalar_tensor(v, dtype=dtype, layout=layout.strided, device=c.device)
+            v
+            if isinstance(v, Tensor)
+            else aten.scalar_tensor(v, dtype=dtype, layout=layout.strided, device=c.device)
             for v in (a, b)
         ]
         return aten.where(c, *numbers)
@@ -225,7 +228,14 @@ def _floating(k: Any, a: Any, test: str, otherwise: bool) -> Any:
 _test("isnan", lambda k, a: _floating(k, a, "isnan", False))
 _test("isinf", lambda k, a: _floating(k, a, "isinf", False))
 _test("isfinite", lambda k, a: _floating(k, a, "isfinite", True))
-_test("signbit", lambda k, a: k.signbit(a) if a.dtype in ("float32", "float64") else (a < 0 if a.dtype != "bool" else a != a))
+_test(
+    "signbit",
+    lambda k, a: (
+        k.signbit(a)
+        if a.dtype in ("float32", "float64")
+        else (a < 0 if a.dtype != "bool" else a != a)
+    ),
+)
 _test("isposinf", lambda k, a: a == float("inf") if a.dtype in ("float32", "float64") else a != a)
 _test("isneginf", lambda k, a: a == float("-inf") if a.dtype in ("float32", "float64") else a != a)
 
@@ -237,7 +247,9 @@ class Isclose(Composite):
 
     def decompose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
         if self.dtype is not other.dtype:
-            raise RuntimeError(f"{dt.scalar_name(self.dtype)} did not match {dt.scalar_name(other.dtype)}")
+            raise RuntimeError(
+                f"{dt.scalar_name(self.dtype)} did not match {dt.scalar_name(other.dtype)}"
+            )
         if rtol < 0:
             raise RuntimeError(f"rtol must be greater than or equal to zero, but got {rtol}")
         if atol < 0:

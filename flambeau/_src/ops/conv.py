@@ -22,7 +22,9 @@ def spatial(v: Any, d: int, name: str) -> tuple[int, ...]:
     if len(v) == 1:
         v = v * d
     if len(v) != d:
-        raise RuntimeError(f"expected {name} to be a single integer value or a list of {d} values to match the convolution dimensions, but got {name}={list(v)}")
+        raise RuntimeError(
+            f"expected {name} to be a single integer value or a list of {d} values to match the convolution dimensions, but got {name}={list(v)}"
+        )
     return v
 
 
@@ -33,14 +35,26 @@ def output_size(x: Any, w: Any, stride: Any, padding: Any, dilation: Any) -> lis
     ]
 
 
-def transposed_size(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, extra: Any) -> list[int]:
+def transposed_size(
+    x: Any, w: Any, stride: Any, padding: Any, dilation: Any, extra: Any
+) -> list[int]:
     return [
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, k, s, p, d, e in zip(x[2:], w[2:], stride, padding, dilation, extra, strict=True)
     ]
 
 
-def check(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int) -> None:
+def check(
+    x: Tensor,
+    w: Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    extra: Any,
+    groups: int,
+) -> None:
     """torch's checks and words."""
     if any(p < 0 for p in padding):
         raise RuntimeError("negative padding is not supported")
@@ -116,17 +130,54 @@ class Convolution(Opaque):
     out = "out"
     autocast = "lower"
 
-    def meta(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int) -> TensorSpec:
+    def meta(
+        x: Tensor,
+        w: Tensor,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+    ) -> TensorSpec:
         d = x.dim() - 2
-        stride, padding, dilation, extra = (spatial(v, d, n) for v, n in ((stride, "stride"), (padding, "padding"), (dilation, "dilation"), (extra, "output_padding")))
+        stride, padding, dilation, extra = (
+            spatial(v, d, n)
+            for v, n in (
+                (stride, "stride"),
+                (padding, "padding"),
+                (dilation, "dilation"),
+                (extra, "output_padding"),
+            )
+        )
         check(x, w, bias, stride, padding, dilation, transposed, extra, groups)
         if transposed:
-            shape = [x.shape[0], w.shape[1] * groups, *transposed_size(x.shape, w.shape, stride, padding, dilation, extra)]
+            shape = [
+                x.shape[0],
+                w.shape[1] * groups,
+                *transposed_size(x.shape, w.shape, stride, padding, dilation, extra),
+            ]
         else:
-            shape = [x.shape[0], w.shape[0], *output_size(x.shape, w.shape, stride, padding, dilation)]
+            shape = [
+                x.shape[0],
+                w.shape[0],
+                *output_size(x.shape, w.shape, stride, padding, dilation),
+            ]
         return TensorSpec(shape, x.dtype, x.device, result_stride(shape, x, w))
 
-    def kernel(out: Tensor, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int) -> None:
+    def kernel(
+        out: Tensor,
+        x: Tensor,
+        w: Tensor,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+    ) -> None:
         d = x.dim() - 2
         stride, padding, dilation = (spatial(v, d, "") for v in (stride, padding, dilation))
         if transposed:
@@ -134,15 +185,41 @@ class Convolution(Opaque):
         else:
             slot("conv")(out, x, w, bias, stride, padding, dilation, groups)
 
-    def vjp(b: Any, g: Any, x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int) -> Any:
+    def vjp(
+        b: Any,
+        g: Any,
+        x: Any,
+        w: Any,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+    ) -> Any:
         mask = [*b.needs, False][:3]
         sizes = None if bias is None else list(bias.shape)
-        got = aten.convolution_backward(g, x, w, sizes, stride, padding, dilation, transposed, extra, groups, mask)
+        got = aten.convolution_backward(
+            g, x, w, sizes, stride, padding, dilation, transposed, extra, groups, mask
+        )
         return got if bias is not None else got[:2]
 
     def samples(s: Any) -> Iterator[Any]:
-        yield s.sample(s.tensor((2, 3, 5, 5)), s.tensor((4, 3, 3, 3)), s.tensor((4,)), (1, 1), (1, 1), (1, 1), False, (0, 0), 1)
-        yield s.sample(s.tensor((2, 4, 6)), s.tensor((4, 2, 3)), None, (2,), (0,), (2,), False, (0,), 2)
+        yield s.sample(
+            s.tensor((2, 3, 5, 5)),
+            s.tensor((4, 3, 3, 3)),
+            s.tensor((4,)),
+            (1, 1),
+            (1, 1),
+            (1, 1),
+            False,
+            (0, 0),
+            1,
+        )
+        yield s.sample(
+            s.tensor((2, 4, 6)), s.tensor((4, 2, 3)), None, (2,), (0,), (2,), False, (0,), 2
+        )
 
 
 class ConvolutionBackward(Declaration):
@@ -156,7 +233,19 @@ class ConvolutionBackward(Declaration):
     kind = "conv"
     undefined_grads = True
 
-    def meta(g: Tensor, x: Tensor, w: Tensor, sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int, mask: Any) -> Any:
+    def meta(
+        g: Tensor,
+        x: Tensor,
+        w: Tensor,
+        sizes: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+        mask: Any,
+    ) -> Any:
         o = g.shape[1]
         return (
             TensorSpec(x.shape, x.dtype, x.device) if mask[0] else None,
@@ -164,7 +253,19 @@ class ConvolutionBackward(Declaration):
             TensorSpec((o,), g.dtype, g.device) if mask[2] else None,
         )
 
-    def run(g: Tensor, x: Tensor, w: Tensor, sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int, mask: Any) -> Any:
+    def run(
+        g: Tensor,
+        x: Tensor,
+        w: Tensor,
+        sizes: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+        mask: Any,
+    ) -> Any:
         d = x.dim() - 2
         stride, padding, dilation = (spatial(v, d, "") for v in (stride, padding, dilation))
         gx = gw = gb = None
@@ -184,7 +285,21 @@ class ConvolutionBackward(Declaration):
             gb = aten.sum(g, [0, *range(2, g.dim())])
         return gx, gw, gb
 
-    def vjp(b: Any, gg: Any, g: Any, x: Any, w: Any, sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int, mask: Any) -> Any:
+    def vjp(
+        b: Any,
+        gg: Any,
+        g: Any,
+        x: Any,
+        w: Any,
+        sizes: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        transposed: bool,
+        extra: Any,
+        groups: int,
+        mask: Any,
+    ) -> Any:
         ggx, ggw, ggb = gg
         options = (stride, padding, dilation, transposed, extra, groups)
         go = gx = gw = None
@@ -213,16 +328,30 @@ def batchify(x: Tensor, d: int, name: str) -> tuple[Tensor, bool]:
     return (x.unsqueeze(0), False) if x.dim() == d + 1 else (x, True)
 
 
-def run_conv(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int, d: int, name: str) -> Tensor:
+def run_conv(
+    x: Tensor,
+    w: Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    d: int,
+    name: str,
+) -> Tensor:
     x, batched = batchify(x, d, name)
     stride, dilation = spatial(stride, d, "stride"), spatial(dilation, d, "dilation")
     if isinstance(padding, str):
         x, padding = named_padding(x, w, stride, padding, dilation, d)
-    out = aten.convolution(x, w, bias, stride, spatial(padding, d, "padding"), dilation, False, [0] * d, groups)
+    out = aten.convolution(
+        x, w, bias, stride, spatial(padding, d, "padding"), dilation, False, [0] * d, groups
+    )
     return out if batched else out.squeeze(0)
 
 
-def named_padding(x: Tensor, w: Tensor, stride: Any, padding: str, dilation: Any, d: int) -> tuple[Tensor, tuple[int, ...]]:
+def named_padding(
+    x: Tensor, w: Tensor, stride: Any, padding: str, dilation: Any, d: int
+) -> tuple[Tensor, tuple[int, ...]]:
     if padding == "valid":
         return x, (0,) * d
     if padding != "same":
@@ -242,10 +371,21 @@ def _forward(d: int) -> None:
     ones, zeros = [1] * d, [0] * d
     name = f"conv{d}d"
 
-    def plain(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Tensor:
+    def plain(
+        x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Tensor:
         return run_conv(x, w, bias, stride, padding, dilation, groups, d, name)
 
-    def transpose(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, extra: Any, groups: int, dilation: Any) -> Tensor:
+    def transpose(
+        x: Tensor,
+        w: Tensor,
+        bias: Any,
+        stride: Any,
+        padding: Any,
+        extra: Any,
+        groups: int,
+        dilation: Any,
+    ) -> Tensor:
         x, batched = batchify(x, d, f"conv_transpose{d}d")
         out = aten.convolution(x, w, bias, stride, padding, dilation, True, extra, groups)
         return out if batched else out.squeeze(0)

@@ -10,7 +10,15 @@ from flambeau._src.core import layout
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_no_self_overlap
-from flambeau._src.ops.kinds import Composite, Pointwise, Split, View, cast, kernel_for, scalar_tensor, unbroadcast
+from flambeau._src.ops.kinds import (
+    Composite,
+    Pointwise,
+    Split,
+    View,
+    kernel_for,
+    scalar_tensor,
+    unbroadcast,
+)
 from flambeau._src.ops.op import Declaration, TensorSpec, packet
 
 
@@ -59,7 +67,9 @@ def _copy_numpy(target: Tensor, source: Tensor) -> None:
         if target.dtype is dt.bfloat16:
             bits = np.asarray(values, np.float32, order="C").view(np.uint32)
             nan = (bits & 0x7FFFFFFF) > 0x7F800000
-            values = np.where(nan, 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            values = np.where(nan, 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(
+                np.uint16
+            )
         array_of(target)[...] = values
 
 
@@ -82,7 +92,12 @@ def fill_with(target: Tensor, value: Any) -> None:
     """Every element becomes the number. No layer sees it."""
     if target.untyped_storage().is_fake or not target.numel():
         return
-    if value == 0 and not isinstance(value, complex) and str(value) != "-0.0" and _native.zero(target):
+    if (
+        value == 0
+        and not isinstance(value, complex)
+        and str(value) != "-0.0"
+        and _native.zero(target)
+    ):
         return
     if target.dtype.is_complex or not isinstance(value, complex):
         copy_into(target, scalar_tensor(value, _holder(value, target.dtype)))
@@ -247,7 +262,9 @@ class Clone(Declaration):
     out = "out"
 
     def meta(self: Tensor, memory_format: Any) -> TensorSpec:
-        return TensorSpec(self.shape, self.dtype, self.device, layout.strides_like(self, memory_format))
+        return TensorSpec(
+            self.shape, self.dtype, self.device, layout.strides_like(self, memory_format)
+        )
 
     def kernel(out: Tensor, self: Tensor, memory_format: Any) -> None:
         copy_into(out, self)
@@ -321,9 +338,20 @@ class ToCopy(Declaration):
     out = "out"
 
     def meta(
-        self: Tensor, dtype: Any, layout_: Any, device: Any, pin_memory: Any, non_blocking: bool, memory_format: Any
+        self: Tensor,
+        dtype: Any,
+        layout_: Any,
+        device: Any,
+        pin_memory: Any,
+        non_blocking: bool,
+        memory_format: Any,
     ) -> TensorSpec:
-        return TensorSpec(self.shape, dtype or self.dtype, device or self.device, layout.strides_like(self, memory_format))
+        return TensorSpec(
+            self.shape,
+            dtype or self.dtype,
+            device or self.device,
+            layout.strides_like(self, memory_format),
+        )
 
     def kernel(out: Tensor, self: Tensor, *rest: Any) -> None:
         copy_into(out, self)
@@ -343,11 +371,21 @@ def suggested_format(t: Tensor) -> Any:
     return layout.channels_last if t.dim() == 4 else layout.channels_last_3d
 
 
-def _converted(self: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+def _converted(
+    self: Tensor, dtype: Any, device: Any, non_blocking: bool, copy: bool, memory_format: Any
+) -> Tensor:
     same = (
         (dtype is None or dtype is self.dtype)
-        and (device is None or device == self.device or (device.type == self.device.type and device.index is None))
-        and (memory_format is None or memory_format is layout.preserve_format or memory_format is suggested_format(self))
+        and (
+            device is None
+            or device == self.device
+            or (device.type == self.device.type and device.index is None)
+        )
+        and (
+            memory_format is None
+            or memory_format is layout.preserve_format
+            or memory_format is suggested_format(self)
+        )
     )
     if same and not copy:
         return self
@@ -362,7 +400,9 @@ class ToDtype(Composite):
     schema = "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
     public = ""
 
-    def decompose(self: Tensor, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+    def decompose(
+        self: Tensor, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any
+    ) -> Tensor:
         return _converted(self, dtype, None, non_blocking, copy, memory_format)
 
 
@@ -372,7 +412,9 @@ class ToDevice(Composite):
     schema = "to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
     public = ""
 
-    def decompose(self: Tensor, device: Any, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+    def decompose(
+        self: Tensor, device: Any, dtype: Any, non_blocking: bool, copy: bool, memory_format: Any
+    ) -> Tensor:
         return _converted(self, dtype, device, non_blocking, copy, memory_format)
 
 
@@ -382,7 +424,9 @@ class ToOther(Composite):
     schema = "to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
     public = ""
 
-    def decompose(self: Tensor, other: Tensor, non_blocking: bool, copy: bool, memory_format: Any) -> Tensor:
+    def decompose(
+        self: Tensor, other: Tensor, non_blocking: bool, copy: bool, memory_format: Any
+    ) -> Tensor:
         return _converted(self, other.dtype, other.device, non_blocking, copy, memory_format)
 
 
@@ -396,7 +440,14 @@ class ToDtypeLayout(Composite):
     public = ""
 
     def decompose(
-        self: Tensor, dtype: Any, layout_: Any, device: Any, pin_memory: Any, non_blocking: bool, copy: bool, memory_format: Any
+        self: Tensor,
+        dtype: Any,
+        layout_: Any,
+        device: Any,
+        pin_memory: Any,
+        non_blocking: bool,
+        copy: bool,
+        memory_format: Any,
     ) -> Tensor:
         return _converted(self, dtype, device, non_blocking, copy, memory_format)
 
@@ -404,7 +455,9 @@ class ToDtypeLayout(Composite):
 class Contiguous(Composite):
     """self when it is contiguous in the memory format, else a copy that is."""
 
-    schema = "contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)"
+    schema = (
+        "contiguous(Tensor(a) self, *, MemoryFormat memory_format=contiguous_format) -> Tensor(a)"
+    )
     public = "method"
 
     def decompose(self: Tensor, memory_format: Any) -> Tensor:

@@ -9,7 +9,6 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
-from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable, resize_output
 from flambeau._src.ops.copying import fill_with
@@ -38,7 +37,9 @@ def slot_error(device: Any) -> None:
 
 def pick_layout(layout_: Any) -> None:
     if layout_ is not None and layout_ is not layout.strided and layout_ != "strided":
-        raise RuntimeError(f"{layout_} tensors are not supported: flambeau has strided tensors only")
+        raise RuntimeError(
+            f"{layout_} tensors are not supported: flambeau has strided tensors only"
+        )
 
 
 def spec(size: Any, dtype: Any, layout_: Any, device: Any, fmt: Any = None) -> TensorSpec:
@@ -46,7 +47,9 @@ def spec(size: Any, dtype: Any, layout_: Any, device: Any, fmt: Any = None) -> T
     for s in size:
         if isinstance(s, int) and s < 0:
             raise RuntimeError(f"Trying to create tensor with negative dimension {s}: {list(size)}")
-    stride = None if fmt is None or fmt is layout.contiguous_format else layout.strides_for(size, fmt)
+    stride = (
+        None if fmt is None or fmt is layout.contiguous_format else layout.strides_for(size, fmt)
+    )
     return TensorSpec(size, dtype or state.process.default_dtype, pick_device(device), stride)
 
 
@@ -173,7 +176,9 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
     return math.ceil((float(end) - float(start)) / float(step))
 
 
-def arange_spec(start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any) -> TensorSpec:
+def arange_spec(
+    start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any
+) -> TensorSpec:
     values = (start, end, step)
     if dtype is None:
         whole = all(isinstance(v, int) for v in values)
@@ -190,7 +195,9 @@ def fill_range(out: Tensor, start: Any, step: Any) -> None:
     import numpy as np  # lazy: NumPy is heavy
 
     if out.dtype is dt.bool_ or out.dtype.is_complex:
-        raise NotImplementedError(f"\"arange_cpu\" not implemented for '{dt.scalar_name(out.dtype)}'")
+        raise NotImplementedError(
+            f"\"arange_cpu\" not implemented for '{dt.scalar_name(out.dtype)}'"
+        )
     n = out.numel()
     if dt.is_integral(out.dtype):
         values = np.arange(n, dtype=np.int64) * int(step) + int(start)
@@ -260,7 +267,9 @@ class Arange(ArangeEnd):
     schema = f"arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
     out = "start_out"
 
-    def meta(start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+    def meta(
+        start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> TensorSpec:
         return arange_spec(start, end, step, dtype, layout_, device)
 
     def kernel(out: Tensor, start: Any, end: Any, step: Any, *rest: Any) -> None:
@@ -272,7 +281,9 @@ class Linspace(Factory):
 
     schema = f"linspace(Scalar start, Scalar end, int steps, *, {OPTIONS}) -> Tensor"
 
-    def meta(start: Any, end: Any, steps: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+    def meta(
+        start: Any, end: Any, steps: int, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> TensorSpec:
         if steps < 0:
             raise RuntimeError("number of steps must be non-negative")
         return spec((steps,), dtype, layout_, device)
@@ -280,7 +291,9 @@ class Linspace(Factory):
     def kernel(out: Tensor, start: Any, end: Any, steps: int, *rest: Any) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
-        kind: Any = np.float64 if out.dtype is dt.float64 or dt.is_integral(out.dtype) else np.float32
+        kind: Any = (
+            np.float64 if out.dtype is dt.float64 or dt.is_integral(out.dtype) else np.float32
+        )
         if out.dtype.is_complex:
             kind = np.complex128
         i = np.arange(steps, dtype=np.int64)
@@ -317,7 +330,9 @@ class EyeM(Factory):
 
     def kernel(out: Tensor, n: int, m: int, *rest: Any) -> None:
         fill_with(out, 0)
-        diagonal = _native.alias(Tensor, out, (min(n, m),), (sum(out.stride()),), out.storage_offset())
+        diagonal = _native.alias(
+            Tensor, out, (min(n, m),), (sum(out.stride()),), out.storage_offset()
+        )
         fill_with(diagonal, 1)
 
 
@@ -372,7 +387,9 @@ class FullLike(Like):
 
     schema = f"full_like(Tensor self, Scalar fill_value, *, {LIKE}) -> Tensor"
 
-    def meta(t: Tensor, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
+    def meta(
+        t: Tensor, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any
+    ) -> TensorSpec:
         return like_spec(t, dtype, layout_, device, fmt)
 
     def kernel(out: Tensor, t: Tensor, value: Any, *rest: Any) -> None:
@@ -424,7 +441,9 @@ class NewFull(New):
 
     schema = f"new_full(Tensor self, int[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor"
 
-    def meta(t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+    def meta(
+        t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> TensorSpec:
         return new_spec(t, size, dtype, layout_, device)
 
     def kernel(out: Tensor, t: Tensor, size: Any, value: Any, *rest: Any) -> None:
@@ -436,7 +455,9 @@ class NewEmptyStrided(New):
 
     schema = f"new_empty_strided(Tensor self, int[] size, int[] stride, *, {OPTIONS}) -> Tensor"
 
-    def meta(t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+    def meta(
+        t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> TensorSpec:
         s = new_spec(t, size, dtype, layout_, device)
         s.stride = tuple(stride)
         return s
@@ -493,13 +514,19 @@ def infer_dtype(data: Any) -> dt.dtype:
 def _flatten(data: Any, depth: int, shape: tuple[int, ...], out: list[Any]) -> None:
     if depth == len(shape):
         if isinstance(data, (list, tuple)):
-            raise ValueError(f"expected scalar at dim {depth} (got {type(data).__name__})" if False else "only one element tensors can be converted to Python scalars")
+            raise ValueError(
+                f"expected scalar at dim {depth} (got {type(data).__name__})"
+                if False
+                else "only one element tensors can be converted to Python scalars"
+            )
         out.append(data.item() if hasattr(data, "item") else data)
         return
     if not isinstance(data, (list, tuple)) and not isinstance(data, Tensor):
         raise TypeError("not a sequence")
     if len(data) != shape[depth]:
-        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})")
+        raise ValueError(
+            f"expected sequence of length {shape[depth]} at dim {depth} (got {len(data)})"
+        )
     for x in data:
         _flatten(x, depth + 1, shape, out)
 
@@ -523,7 +550,11 @@ def from_nested(data: Any, dtype: Any) -> Tensor:
 
 def _store(t: Tensor, i: int, v: Any, dtype: Any) -> None:
     if isinstance(v, complex) and not dtype.is_complex:
-        raise TypeError("can't convert complex to float" if dtype.is_floating_point else "can't convert complex to int")
+        raise TypeError(
+            "can't convert complex to float"
+            if dtype.is_floating_point
+            else "can't convert complex to int"
+        )
     if dtype is dt.bool_:
         v = bool(v)
     elif dt.is_integral(dtype):
@@ -531,7 +562,9 @@ def _store(t: Tensor, i: int, v: Any, dtype: Any) -> None:
         low = -(2 ** (8 * dtype.itemsize - 1)) if dtype.is_signed else 0
         high = 2 ** (8 * dtype.itemsize - (1 if dtype.is_signed else 0))
         if not low <= v < high:
-            raise RuntimeError(f"value cannot be converted to type {_CTYPES[dtype.name]} without overflow")
+            raise RuntimeError(
+                f"value cannot be converted to type {_CTYPES[dtype.name]} without overflow"
+            )
     _native.store(t, i, v)
 
 
@@ -549,7 +582,12 @@ def _device_arg(device: Any) -> Any:
 
 @overridable
 def tensor(
-    data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf tensor with a copy of data (numbers, nested lists, arrays, tensors)."""
     if isinstance(data, Tensor):
@@ -580,22 +618,37 @@ def slot_warn_copy() -> None:
 
 
 def _new(data: Any, dtype: Any) -> Tensor:
-    if hasattr(data, "__array_interface__") or (hasattr(data, "__array__") and not isinstance(data, (list, tuple))):
+    if hasattr(data, "__array_interface__") or (
+        hasattr(data, "__array__") and not isinstance(data, (list, tuple))
+    ):
         import numpy as np  # lazy: NumPy is heavy
 
         t = share_array(np.array(data))
         own = _native.empty(t.shape, dtype or t.dtype, _native.cpu)
         slot_copy(own, t)
         return own
-    if isinstance(data, (list, tuple)) and data and hasattr(data[0], "__array_interface__") and not isinstance(data[0], Tensor):
+    if (
+        isinstance(data, (list, tuple))
+        and data
+        and hasattr(data[0], "__array_interface__")
+        and not isinstance(data[0], Tensor)
+    ):
         import numpy as np  # lazy: NumPy is heavy
 
         return _new(np.array(data), dtype or infer_dtype(data))
-    if isinstance(data, (list, tuple)) or isinstance(data, (bool, int, float, complex)) or hasattr(data, "__sym_int__"):
+    if (
+        isinstance(data, (list, tuple))
+        or isinstance(data, (bool, int, float, complex))
+        or hasattr(data, "__sym_int__")
+    ):
         return from_nested(data, dtype)
     if hasattr(data, "__dlpack__"):
         raise TypeError(f"use torch.from_dlpack for {type(data).__name__}")
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, (str, bytes)):
+    if (
+        hasattr(data, "__len__")
+        and hasattr(data, "__getitem__")
+        and not isinstance(data, (str, bytes))
+    ):
         return from_nested(list(data), dtype)
     if hasattr(data, "__float__") and not isinstance(data, str):
         return from_nested(float(data), dtype)
@@ -620,9 +673,13 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return _placed(_new(data, dtype), _device_arg(device))
 
 
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def new_tensor(
+    self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor with a copy of data, in self's dtype and on self's device."""
-    return tensor(data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad)
+    return tensor(
+        data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
 
 
 @overridable
@@ -636,7 +693,11 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         other = rest.pop(0)
     elif rest and (isinstance(rest[0], _native.dtype) or rest[0] in (float, int, bool, complex)):
         dtype, form = rest.pop(0), "dtype"
-    elif rest and (rest[0] is None or isinstance(rest[0], (str, int, _native.device))) and not isinstance(rest[0], bool):
+    elif (
+        rest
+        and (rest[0] is None or isinstance(rest[0], (str, int, _native.device)))
+        and not isinstance(rest[0], bool)
+    ):
         device = rest.pop(0)
         if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
             dtype = rest.pop(0)
@@ -660,7 +721,9 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         dtype = number_type(dtype())
     if form == "dtype" and device is None:
         return aten.to(self, dtype, non_blocking, copy, memory_format=fmt)
-    return aten.to(self, dtype=dtype, device=device, non_blocking=non_blocking, copy=copy, memory_format=fmt)
+    return aten.to(
+        self, dtype=dtype, device=device, non_blocking=non_blocking, copy=copy, memory_format=fmt
+    )
 
 
 def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
@@ -687,7 +750,11 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
 
 def _caster(name: str, dtype: dt.dtype) -> Any:
     def method(self: Tensor, memory_format: Any = None) -> Tensor:
-        return to(self, dtype, memory_format=memory_format) if memory_format is not None else to(self, dtype)
+        return (
+            to(self, dtype, memory_format=memory_format)
+            if memory_format is not None
+            else to(self, dtype)
+        )
 
     method.__name__ = name
     method.__doc__ = f"self as {dtype}."
@@ -696,10 +763,16 @@ def _caster(name: str, dtype: dt.dtype) -> Any:
 
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
     """self on the CPU."""
-    return to(self, _native.cpu) if memory_format is None else to(self, _native.cpu, memory_format=memory_format)
+    return (
+        to(self, _native.cpu)
+        if memory_format is None
+        else to(self, _native.cpu, memory_format=memory_format)
+    )
 
 
-def cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Tensor:
+def cuda(
+    self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None
+) -> Tensor:
     """self on a CUDA device."""
     return to(self, _native.device("cuda" if device is None else device), non_blocking=non_blocking)
 
@@ -729,7 +802,11 @@ def data_set(self: Tensor, value: Tensor) -> None:
 def set_default_dtype(d: Any, /) -> None:
     """The floating dtype of new tensors made from Python floats."""
     if not isinstance(d, _native.dtype):
-        raise TypeError(f"invalid dtype object: expected torch.dtype, not {type(d).__name__}" if not isinstance(d, type) else "invalid dtype object: only floating-point types are supported as the default type")
+        raise TypeError(
+            f"invalid dtype object: expected torch.dtype, not {type(d).__name__}"
+            if not isinstance(d, type)
+            else "invalid dtype object: only floating-point types are supported as the default type"
+        )
     if not d.is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
     state.process.default_dtype = d

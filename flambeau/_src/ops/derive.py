@@ -35,7 +35,11 @@ def public_functions() -> dict[str, Any]:
     for (ns, name), p in PACKETS.items():
         public, aliases = _places(p)
         if ns == "aten" and "function" in public:
-            f = make_callable(p, _native.Function, fills=True) if makes_tensors(p) else getattr(aten, name)
+            f = (
+                make_callable(p, _native.Function, fills=True)
+                if makes_tensors(p)
+                else getattr(aten, name)
+            )
             table[name] = f
             for alias in aliases:
                 table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = f

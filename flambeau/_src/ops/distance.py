@@ -20,7 +20,9 @@ def _broadcast(a: Any, b: Any) -> list[int]:
     out = []
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and 1 not in (x, y):
-            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}")
+            raise RuntimeError(
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}"
+            )
         out.append(y if x == 1 else x)
     return out
 
@@ -34,12 +36,18 @@ class Cdist(Composite):
     def decompose(x1: Tensor, x2: Tensor, p: float, mode: int | None) -> Tensor:
         for name, t in (("X1", x1), ("X2", x2)):
             if t.dim() < 2:
-                raise RuntimeError(f"cdist only supports at least 2D tensors, {name} got: {t.dim()}D")
+                raise RuntimeError(
+                    f"cdist only supports at least 2D tensors, {name} got: {t.dim()}D"
+                )
         if x1.shape[-1] != x2.shape[-1]:
-            raise RuntimeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}")
+            raise RuntimeError(
+                f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
+            )
         for name, t in (("X1", x1), ("X2", x2)):
             if not t.dtype.is_floating_point:
-                raise RuntimeError(f"cdist only supports floating-point dtypes, {name} got: {dt.scalar_name(t.dtype)}")
+                raise RuntimeError(
+                    f"cdist only supports floating-point dtypes, {name} got: {dt.scalar_name(t.dtype)}"
+                )
         if p < 0:
             raise RuntimeError("cdist only supports non-negative p values")
         mode = 0 if mode is None else mode
@@ -47,7 +55,14 @@ class Cdist(Composite):
             raise RuntimeError(f"possible modes: 0, 1, 2, but was: {mode}")
         batch = _broadcast(x1.shape[:-2], x2.shape[:-2])
         r1, r2 = x1.shape[-2], x2.shape[-2]
-        if p == 2 and x1.shape[-1] and r1 and r2 and 0 not in batch and (mode == 1 or (mode == 0 and (r1 > 25 or r2 > 25))):
+        if (
+            p == 2
+            and x1.shape[-1]
+            and r1
+            and r2
+            and 0 not in batch
+            and (mode == 1 or (mode == 0 and (r1 > 25 or r2 > 25)))
+        ):
             a = aten.expand(x1, [*batch, *x1.shape[-2:]]).reshape(-1, *x1.shape[-2:])
             c = aten.expand(x2, [*batch, *x2.shape[-2:]]).reshape(-1, *x2.shape[-2:])
             if not batch:
@@ -75,7 +90,9 @@ class EuclideanDist(Opaque):
         ratio = aten.masked_fill(g / b.out, b.out == 0, 0)
         return (
             x1 * ratio.sum(-1, True) - aten.matmul(ratio, x2) if b.needs[0] else None,
-            x2 * ratio.sum(-2, False).unsqueeze(-1) - aten.matmul(ratio.mT, x1) if b.needs[1] else None,
+            x2 * ratio.sum(-2, False).unsqueeze(-1) - aten.matmul(ratio.mT, x1)
+            if b.needs[1]
+            else None,
         )
 
 
@@ -162,7 +179,9 @@ class CdistBackward(Opaque):
         if not c.size or not a.size:
             slot("fill_with")(out, 0)
             return
-        r = (wide(g)[..., None] * _slopes(a[..., :, None, :] - c[..., None, :, :], wide(dist), p)).sum(-2)
+        r = (
+            wide(g)[..., None] * _slopes(a[..., :, None, :] - c[..., None, :, :], wide(dist), p)
+        ).sum(-2)
         shape = tuple(out.shape)
         while r.ndim > len(shape):
             r = r.sum(0)

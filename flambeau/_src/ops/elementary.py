@@ -50,22 +50,76 @@ _unary("log2", lambda g, x, b: g / conj(x * 0.6931471805599453), domain=(0.1, 3.
 _unary("log10", lambda g, x, b: g / conj(x * 2.302585092994046), domain=(0.1, 3.0))
 _unary("log1p", lambda g, x, b: g / conj(x + 1), domain=(-0.9, 3.0))
 _unary("sqrt", lambda g, x, b: g / (2 * conj(b.out)), domain=(0.1, 3.0))
-_unary("rsqrt", lambda g, x, b: -0.5 * g * conj(b.out.pow(3)), reference="tests.ops.references:rsqrt", domain=(0.1, 3.0))
+_unary(
+    "rsqrt",
+    lambda g, x, b: -0.5 * g * conj(b.out.pow(3)),
+    reference="tests.ops.references:rsqrt",
+    domain=(0.1, 3.0),
+)
 _unary("sin", lambda g, x, b: g * conj(x.cos()))
 _unary("cos", lambda g, x, b: g * -conj(x.sin()))
 _unary("tan", lambda g, x, b: g * conj(1 + b.out.pow(2)), domain=(-1.2, 1.2))
-_unary("asin", lambda g, x, b: g * conj((-x * x + 1).rsqrt()), aliases=("arcsin",), reference="numpy.arcsin", domain=(-0.9, 0.9))
-_unary("acos", lambda g, x, b: g * -conj((-x * x + 1).rsqrt()), aliases=("arccos",), reference="numpy.arccos", domain=(-0.9, 0.9))
+_unary(
+    "asin",
+    lambda g, x, b: g * conj((-x * x + 1).rsqrt()),
+    aliases=("arcsin",),
+    reference="numpy.arcsin",
+    domain=(-0.9, 0.9),
+)
+_unary(
+    "acos",
+    lambda g, x, b: g * -conj((-x * x + 1).rsqrt()),
+    aliases=("arccos",),
+    reference="numpy.arccos",
+    domain=(-0.9, 0.9),
+)
 _unary("atan", lambda g, x, b: g / conj(x * x + 1), aliases=("arctan",), reference="numpy.arctan")
 _unary("sinh", lambda g, x, b: g * conj(x.cosh()))
 _unary("cosh", lambda g, x, b: g * conj(x.sinh()))
-_unary("asinh", lambda g, x, b: g * conj((x.pow(2) + 1).rsqrt()), aliases=("arcsinh",), reference="numpy.arcsinh")
-_unary("acosh", lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()), aliases=("arccosh",), reference="numpy.arccosh", domain=(1.1, 3.0))
-_unary("atanh", lambda g, x, b: g / conj(1 - x.pow(2)), aliases=("arctanh",), reference="numpy.arctanh", domain=(-0.9, 0.9))
-_unary("erf", lambda g, x, b: 1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erf")
-_unary("erfc", lambda g, x, b: -1.1283791670955126 * aten.exp(-(x.pow(2))) * g, reference="scipy.special.erfc")
-_unary("erfinv", lambda g, x, b: 0.886226925452758 * aten.exp(b.out.pow(2)) * g, reference="scipy.special.erfinv", domain=(-0.9, 0.9))
-_unary("lgamma", lambda g, x, b: g * aten.digamma(x), reference="scipy.special.gammaln", domain=(0.2, 3.0))
+_unary(
+    "asinh",
+    lambda g, x, b: g * conj((x.pow(2) + 1).rsqrt()),
+    aliases=("arcsinh",),
+    reference="numpy.arcsinh",
+)
+_unary(
+    "acosh",
+    lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()),
+    aliases=("arccosh",),
+    reference="numpy.arccosh",
+    domain=(1.1, 3.0),
+)
+_unary(
+    "atanh",
+    lambda g, x, b: g / conj(1 - x.pow(2)),
+    aliases=("arctanh",),
+    reference="numpy.arctanh",
+    domain=(-0.9, 0.9),
+)
+_unary(
+    "erf",
+    lambda g, x, b: 1.1283791670955126 * aten.exp(-(x.pow(2))) * g,
+    reference="scipy.special.erf",
+)
+_unary(
+    "erfc",
+    lambda g, x, b: -1.1283791670955126 * aten.exp(-(x.pow(2))) * g,
+    reference="scipy.special.erfc",
+)
+_unary(
+    "erfinv",
+    lambda g, x, b: 0.886226925452758 * aten.exp(b.out.pow(2)) * g,
+    reference="scipy.special.erfinv",
+    domain=(-0.9, 0.9),
+)
+_unary(
+    "lgamma",
+    lambda g, x, b: g * aten.digamma(x),
+    reference="scipy.special.gammaln",
+    domain=(0.2, 3.0),
+)
+
+
 def trigamma(k: Any, x: Any) -> Any:
     """The second derivative of log Γ: reflected below 1/2, shifted by 8, then the asymptotic series
     (Abramowitz and Stegun 6.4.12)."""
@@ -77,7 +131,12 @@ def trigamma(k: Any, x: Any) -> Any:
         y = y + 1
     r = 1.0 / y
     q = r * r
-    total = total + r + q / 2 + r * q * (1 / 6 - q * (1 / 30 - q * (1 / 42 - q * (1 / 30 - q * (5 / 66)))))
+    total = (
+        total
+        + r
+        + q / 2
+        + r * q * (1 / 6 - q * (1 / 30 - q * (1 / 42 - q * (1 / 30 - q * (5 / 66)))))
+    )
     sine = k.sin(x * 3.141592653589793)
     return k.where(small, 9.869604401089358 / (sine * sine) - total, total)
 
@@ -86,12 +145,28 @@ _unary(
     "special_trigamma", lambda g, x, b: g * float("nan"), trigamma, public="", reference=None, differentiable=False,
     domain=(0.2, 3.0),
 )  # fmt: skip
-_unary("digamma", lambda g, x, b: g * aten.special_trigamma(x), reference="scipy.special.digamma", domain=(0.2, 3.0))
+_unary(
+    "digamma",
+    lambda g, x, b: g * aten.special_trigamma(x),
+    reference="scipy.special.digamma",
+    domain=(0.2, 3.0),
+)
 _unary("tanh", lambda g, x, b: aten.tanh_backward(g, b.out))
 _unary("sigmoid", lambda g, x, b: aten.sigmoid_backward(g, b.out), reference="scipy.special.expit")
 _unary(
     "sinc",
-    lambda g, x, b: g * aten.where(x == 0, aten.zeros((), dtype=x.dtype), ((3.141592653589793 * x) * (3.141592653589793 * x).cos() - (3.141592653589793 * x).sin()) / (3.141592653589793 * x * x)),
+    lambda g, x, b: (
+        g
+        * aten.where(
+            x == 0,
+            aten.zeros((), dtype=x.dtype),
+            (
+                (3.141592653589793 * x) * (3.141592653589793 * x).cos()
+                - (3.141592653589793 * x).sin()
+            )
+            / (3.141592653589793 * x * x),
+        )
+    ),
     lambda k, a: k.where(a == 0, a * 0 + 1, k.sin(a * 3.141592653589793) / (a * 3.141592653589793)),
 )
 

@@ -31,21 +31,29 @@ def columned(shape: Sequence[int], like: Tensor, dtype: Any = None) -> TensorSpe
     return TensorSpec(shape, dtype or like.dtype, like.device, columns(shape))
 
 
-def check_matrix(a: Tensor, name: str, what: str = "A", *, square: bool = False, types: bool = True) -> None:
+def check_matrix(
+    a: Tensor, name: str, what: str = "A", *, square: bool = False, types: bool = True
+) -> None:
     """Refuse what is no batch of (square) floating matrices, with torch's words."""
     if a.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
     if square and a.shape[-1] != a.shape[-2]:
-        raise RuntimeError(f"{name}: {what} must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices")
+        raise RuntimeError(
+            f"{name}: {what} must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+        )
     if types:
         check_floating(a, name, what)
 
 
 def check_floating(a: Tensor, name: str, what: str = "A") -> None:
     if not (a.dtype.is_floating_point or a.dtype.is_complex):
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}")
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}"
+        )
     if a.dtype not in (dt.float32, dt.float64, dt.complex64, dt.complex128):
-        raise RuntimeError(f"{name}: Low precision dtypes not supported. Got {dt.scalar_name(a.dtype)}")
+        raise RuntimeError(
+            f"{name}: Low precision dtypes not supported. Got {dt.scalar_name(a.dtype)}"
+        )
 
 
 def real_dtype(a: Tensor) -> dt.dtype:
@@ -107,7 +115,10 @@ def substitute(t: Any, b: Any, upper: bool, unit: bool = False) -> Any:
     import numpy as np  # lazy: NumPy is heavy
 
     n = t.shape[-1]
-    x = np.array(np.broadcast_to(b, (*np.broadcast_shapes(t.shape[:-2], b.shape[:-2]), *b.shape[-2:])), np.result_type(t, b))
+    x = np.array(
+        np.broadcast_to(b, (*np.broadcast_shapes(t.shape[:-2], b.shape[:-2]), *b.shape[-2:])),
+        np.result_type(t, b),
+    )
     with np.errstate(all="ignore"):
         for i in range(n - 1, -1, -1) if upper else range(n):
             rest = slice(i + 1, n) if upper else slice(0, i)
@@ -254,7 +265,11 @@ class LinalgDet(Opaque):
 
         lu, pivots, _ = lu_arrays(array_of(a))
         swaps = (pivots != np.arange(1, a.shape[-1] + 1)).sum(-1)
-        put(outs[0], np.diagonal(lu, axis1=-2, axis2=-1).prod(-1) * np.where(swaps % 2, -1, 1).astype(lu.real.dtype))
+        put(
+            outs[0],
+            np.diagonal(lu, axis1=-2, axis2=-1).prod(-1)
+            * np.where(swaps % 2, -1, 1).astype(lu.real.dtype),
+        )
         put(outs[1], lu)
         put(outs[2], pivots)
 
@@ -293,7 +308,9 @@ class TorchDet(Composite):
 class LinalgSlogdet(Opaque):
     """Sign and logarithm of the determinant's size, with the LU factors."""
 
-    schema = "_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"
+    schema = (
+        "_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"
+    )
     public = ""
     out = "sign"
     out_args = ("sign", "logabsdet", "LU", "pivots")
@@ -409,7 +426,8 @@ def _cholesky_arrays(x: Any, upper: bool) -> tuple[Any, Any]:
                 r[at] = np.linalg.cholesky(x[at])
             except np.linalg.LinAlgError:
                 info[at] = next(
-                    (k for k in range(1, x.shape[-1] + 1) if not _positive(x[at][:k, :k])), x.shape[-1]
+                    (k for k in range(1, x.shape[-1] + 1) if not _positive(x[at][:k, :k])),
+                    x.shape[-1],
                 )
     return (np.conj(np.swapaxes(r, -1, -2)) if upper else r), info
 
@@ -476,7 +494,9 @@ class Cholesky(Opaque):
         bad = info.reshape(-1).nonzero()[0]
         if bad.size:
             where = "" if a.dim() == 2 else f" (Batch element {int(bad[0])}):"
-            raise LinAlgError(f"cholesky:{where} {_REASONS['cholesky'].format(i=int(info.reshape(-1)[bad[0]]))}")
+            raise LinAlgError(
+                f"cholesky:{where} {_REASONS['cholesky'].format(i=int(info.reshape(-1)[bad[0]]))}"
+            )
         put(out, r)
 
     def vjp(b: Any, g: Any, a: Any, upper: bool) -> Any:
@@ -497,7 +517,9 @@ class LinalgQr(Opaque):
 
     def meta(a: Tensor, mode: str) -> Any:
         if mode not in ("reduced", "complete", "r"):
-            raise RuntimeError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'")
+            raise RuntimeError(
+                f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+            )
         check_matrix(a, "linalg.qr")
         *batch, m, n = a.shape
         k = m if mode == "complete" else min(m, n)
@@ -523,9 +545,13 @@ class LinalgQr(Opaque):
         gq, gr = g
         m, n = a.shape[-2:]
         if mode == "r":
-            raise RuntimeError("The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to require gradients.")
+            raise RuntimeError(
+                "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to require gradients."
+            )
         if mode == "complete" and m > n:
-            raise RuntimeError(f"The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Got nrows={m} and ncols={n}.")
+            raise RuntimeError(
+                f"The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Got nrows={m} and ncols={n}."
+            )
         q, r = b.outs
         if gq is None and gr is None:
             return None
@@ -537,7 +563,15 @@ class LinalgQr(Opaque):
             p = -part if p is None else p - part
         if m >= n:
             p = p.triu()  # type: ignore[union-attr]
-            p = p + p.mH - aten.diag_embed(aten.diagonal(p, 0, -2, -1).real if a.dtype.is_complex else aten.diagonal(p, 0, -2, -1))
+            p = (
+                p
+                + p.mH
+                - aten.diag_embed(
+                    aten.diagonal(p, 0, -2, -1).real
+                    if a.dtype.is_complex
+                    else aten.diagonal(p, 0, -2, -1)
+                )
+            )
             total = aten.matmul(q, p)
             if gq is not None:
                 total = total + gq
@@ -731,10 +765,16 @@ class LinalgSvd(Opaque):
     def meta(a: Tensor, full: bool, compute: bool, driver: Any) -> Any:
         check_matrix(a, "linalg.svd")
         if driver is not None:
-            raise RuntimeError("torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend.")
+            raise RuntimeError(
+                "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+            )
         *batch, m, n = a.shape
         k = min(m, n)
-        u, v = ([*batch, m, m if full else k], [*batch, n if full else k, n]) if compute else ([0], [0])
+        u, v = (
+            ([*batch, m, m if full else k], [*batch, n if full else k, n])
+            if compute
+            else ([0], [0])
+        )
         none = TensorSpec((0,), a.dtype, a.device)
         return (
             columned(u, a) if compute else none,
@@ -768,7 +808,9 @@ class LinalgSvd(Opaque):
         if gu is None and gs is None and gvh is None:
             return None
         if not compute:
-            raise RuntimeError("svd_backward: Setting `compute_uv` to false in torch.svd doesn't compute singular matrices, and hence we cannot compute backward. Please use torch.svd(compute_uv=True).")
+            raise RuntimeError(
+                "svd_backward: Setting `compute_uv` to false in torch.svd doesn't compute singular matrices, and hence we cannot compute backward. Please use torch.svd(compute_uv=True)."
+            )
         u, s, vh = b.outs
         m, n = a.shape[-2:]
         k = min(m, n)
@@ -777,11 +819,17 @@ class LinalgSvd(Opaque):
             gu = None if gu is None else aten.narrow(gu, -1, 0, k)
             gvh = None if gvh is None else aten.narrow(gvh, -2, 0, k)
         if gu is None and gvh is None:
-            return aten.matmul(u * gs.unsqueeze(-2), vh) if m >= n else aten.matmul(u, gs.unsqueeze(-1) * vh)
+            return (
+                aten.matmul(u * gs.unsqueeze(-2), vh)
+                if m >= n
+                else aten.matmul(u, gs.unsqueeze(-1) * vh)
+            )
         return _svd_gradient(gu, gs, gvh, u, s, vh, m, n, k)
 
 
-def _svd_gradient(gu: Any, gs: Any, gvh: Any, u: Any, s: Any, vh: Any, m: int, n: int, k: int) -> Any:
+def _svd_gradient(
+    gu: Any, gs: Any, gvh: Any, u: Any, s: Any, vh: Any, m: int, n: int, k: int
+) -> Any:
     gaps = s.unsqueeze(-2) * s.unsqueeze(-2) - (s * s).unsqueeze(-1)
     gaps = gaps + aten.diag_embed(aten.ones_like(s))
     inner = None
@@ -833,7 +881,9 @@ class Svdvals(Composite):
 class TorchSvd(Composite):
     """linalg.svd under its old name: V, not Vᴴ, and the reduced form by default."""
 
-    schema = "svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)"
+    schema = (
+        "svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)"
+    )
     out = "U"
     out_args = ("U", "S", "V")
 

@@ -17,11 +17,14 @@ def _apply(name: str, inplace: bool) -> Any:
         n = len(self)
         for a in args:
             if isinstance(a, (list, tuple)) and len(a) != n:
-                raise RuntimeError(f"Tensor lists must have the same number of tensors, got {n} and {len(a)}")
+                raise RuntimeError(
+                    f"Tensor lists must have the same number of tensors, got {n} and {len(a)}"
+                )
         if not n:
             raise RuntimeError("Tensor list must have at least one tensor.")
         results = [
-            function(t, *[a[i] if isinstance(a, (list, tuple)) else a for a in args], **kwargs) for i, t in enumerate(self)
+            function(t, *[a[i] if isinstance(a, (list, tuple)) else a for a in args], **kwargs)
+            for i, t in enumerate(self)
         ]
         return None if inplace else results
 
@@ -35,10 +38,10 @@ def functions() -> dict[str, Any]:
     names = [
         name
         for (ns, name), p in PACKETS.items()
-        if ns == "aten" and (name in _MORE or p.ops[0].decl.kind == "pointwise") and not name.startswith("_")
+        if ns == "aten"
+        and (name in _MORE or p.ops[0].decl.kind == "pointwise")
+        and not name.startswith("_")
     ]
     table = {f"_foreach_{_NAMES.get(n, n)}": _apply(n, n.endswith("_")) for n in names}
     table["_foreach_pow"] = _apply("pow", False)
     return table
-
-

@@ -21,7 +21,15 @@ _SGD = (
 )
 
 
-def launch(op: Any, expr: Any, outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], params: Any, n: int, baked: tuple[Any, ...]) -> None:
+def launch(
+    op: Any,
+    expr: Any,
+    outs: tuple[Tensor, ...],
+    ins: tuple[Tensor, ...],
+    params: Any,
+    n: int,
+    baked: tuple[Any, ...],
+) -> None:
     """Run a map kernel over one parameter; baked flags stand in the kernel's name."""
     if not outs[0].numel():
         return
@@ -31,7 +39,11 @@ def launch(op: Any, expr: Any, outs: tuple[Tensor, ...], ins: tuple[Tensor, ...]
         return
     parts = Split.__new__(Split)
     parts.operands, parts.params, parts.baked = list(ins), [0.0] * n, list(baked)
-    parts.plan = [("t", i) for i in range(len(ins))] + [("p", i) for i in range(n)] + [("b", i) for i in range(len(baked))]
+    parts.plan = (
+        [("t", i) for i in range(len(ins))]
+        + [("p", i) for i in range(n)]
+        + [("b", i) for i in range(len(baked))]
+    )
     dtype = outs[0].dtype
     address = kernel_for(op, expr, "map", parts, list(ins), outs, dtype)
     if address is None:

@@ -85,7 +85,13 @@ class Split:
             if a.type == "Tensor" and v is not None and not a.is_list:
                 self.plan.append(("t", len(self.operands)))
                 self.operands.append(v)
-            elif a.type in _NUMERIC and not a.is_list and v is not None and type(v) is not complex and not op.decl.bakes(a.name, v):
+            elif (
+                a.type in _NUMERIC
+                and not a.is_list
+                and v is not None
+                and type(v) is not complex
+                and not op.decl.bakes(a.name, v)
+            ):
                 self.plan.append(("p", len(self.params)))
                 self.params.append(v)
             else:
@@ -124,7 +130,9 @@ class Pointwise(Declaration):
     out: bool | str = True
     promotion = "default"
     n_outputs = 1
-    fast_numbers: int | None = None  # C may take Python numbers: 1 anywhere, 2 not first (default: as `numbers`)
+    fast_numbers: int | None = (
+        None  # C may take Python numbers: 1 anywhere, 2 not first (default: as `numbers`)
+    )
     number_operands = False  # a Scalar argument counts as a 0-dim operand in the result's geometry
 
     @classmethod
@@ -135,7 +143,9 @@ class Pointwise(Declaration):
     def common_dtype(cls, op: Op, args: tuple[Any, ...]) -> dt.dtype:
         """The dtype in which the operands are computed."""
         common = result_type(
-            v for a, v in zip(op.schema.args, args, strict=False) if a.type in ("Tensor", "Scalar") and a.name not in cls.apart
+            v
+            for a, v in zip(op.schema.args, args, strict=False)
+            if a.type in ("Tensor", "Scalar") and a.name not in cls.apart
         )
         if cls.promotion == "int_to_float" and dt.is_integral(common):
             return state.process.default_dtype
@@ -158,7 +168,11 @@ class Pointwise(Declaration):
         tensors = [
             v if isinstance(v, Tensor) else scalar_tensor(0, dt.float32)
             for a, v in zip(op.schema.args, args, strict=False)
-            if v is not None and (a.type == "Tensor" or (cls.number_operands and a.type == "Scalar" and a.name not in cls.apart))
+            if v is not None
+            and (
+                a.type == "Tensor"
+                or (cls.number_operands and a.type == "Scalar" and a.name not in cls.apart)
+            )
         ]
         result = cls.result_dtype(cls.common_dtype(op, args))
         shape, stride = slot("broadcast_geometry")(tensors)
@@ -173,7 +187,11 @@ class Pointwise(Declaration):
         common = cls.common_dtype(op, args)
         parts = Split(op, args)
         names = [a.name for a in op.schema.args if a.type == "Tensor"]
-        present = [a.name for a, v in zip(op.schema.args, args, strict=False) if a.type == "Tensor" and v is not None]
+        present = [
+            a.name
+            for a, v in zip(op.schema.args, args, strict=False)
+            if a.type == "Tensor" and v is not None
+        ]
         del names
         inputs = []
         for name, v in zip(present, parts.operands, strict=True):
@@ -186,19 +204,34 @@ class Pointwise(Declaration):
         floating = dt.category(common) >= 2
         address = kernel_for(op, cls.expr, "map", parts, inputs, outs, common)
         if address is None:
-            slot("evaluate")(parts.adapter(cls.expr), "map", outs, inputs, parts.params, None, common)
+            slot("evaluate")(
+                parts.adapter(cls.expr), "map", outs, inputs, parts.params, None, common
+            )
             return
-        _native.run_map(address, outs, inputs, pack_params(parts.params, [floating] * len(parts.params)))
+        _native.run_map(
+            address, outs, inputs, pack_params(parts.params, [floating] * len(parts.params))
+        )
         if all(t.dtype is common for t in inputs):
             cls.offer(op, parts, common, outs, address)
 
     @classmethod
-    def offer(cls, op: Op, parts: Split, common: dt.dtype, outs: tuple[Any, ...], address: int) -> None:
+    def offer(
+        cls, op: Op, parts: Split, common: dt.dtype, outs: tuple[Any, ...], address: int
+    ) -> None:
         """Let C call this kernel next time, when nothing special is baked into it."""
-        expected = [a.default for a in op.schema.args if a.type not in _NUMERIC and a.type != "Tensor"]
-        if len(outs) == 1 and parts.baked == expected and (outs[0].dtype is common or outs[0].dtype is dt.bool_):
+        expected = [
+            a.default for a in op.schema.args if a.type not in _NUMERIC and a.type != "Tensor"
+        ]
+        if (
+            len(outs) == 1
+            and parts.baked == expected
+            and (outs[0].dtype is common or outs[0].dtype is dt.bool_)
+        ):
             for fast in op.__dict__.get("fasts", ()):
-                if fast[1] == (outs[0].dtype is dt.bool_ and common is not dt.bool_) or common is dt.bool_:
+                if (
+                    fast[1] == (outs[0].dtype is dt.bool_ and common is not dt.bool_)
+                    or common is dt.bool_
+                ):
                     fast[0].set_loop(common.code, address)
 
     @classmethod
@@ -209,12 +242,22 @@ class Pointwise(Declaration):
             return None
         if any(a.type == "Tensor" and (a.optional or a.is_list) for a in args):
             return None
-        kinds = ["t" if a.type == "Tensor" else "p" if a.type in _NUMERIC and not a.is_list else "b" for a in args]
-        if "".join(kinds) != "t" * nt + "p" * kinds.count("p") + "b" * kinds.count("b") or kinds.count("p") > 4:
+        kinds = [
+            "t" if a.type == "Tensor" else "p" if a.type in _NUMERIC and not a.is_list else "b"
+            for a in args
+        ]
+        if (
+            "".join(kinds) != "t" * nt + "p" * kinds.count("p") + "b" * kinds.count("b")
+            or kinds.count("p") > 4
+        ):
             return None
         if any(k == "b" and not a.has_default for k, a in zip(kinds, args, strict=True)):
             return None
-        params = tuple((a.name, a.default if a.has_default else None) for k, a in zip(kinds, args, strict=True) if k == "p")
+        params = tuple(
+            (a.name, a.default if a.has_default else None)
+            for k, a in zip(kinds, args, strict=True)
+            if k == "p"
+        )
         tail = tuple(a.default for k, a in zip(kinds, args, strict=True) if k == "b")
         is_bool = cls.promotion == "bool"
         if is_bool and op.variant == "inplace":
@@ -231,11 +274,15 @@ class Pointwise(Declaration):
         try:
             spec = cls.infer(op, args)
         except NotImplementedError:  # of the kernel, which shapes precede
-            check_result_shape(target, slot("broadcast_geometry")([a for a in args if isinstance(a, Tensor)])[0])
+            check_result_shape(
+                target, slot("broadcast_geometry")([a for a in args if isinstance(a, Tensor)])[0]
+            )
             raise
         check_result_shape(target, spec.shape)
         check_cast(spec.dtype, target.dtype)
-        if spec.dtype is target.dtype or (cls.promotion == "bool" and target.dtype is cls.common_dtype(op, args)):
+        if spec.dtype is target.dtype or (
+            cls.promotion == "bool" and target.dtype is cls.common_dtype(op, args)
+        ):
             cls.compute(op, target, args)
         else:
             result = spec.allocate()
@@ -248,9 +295,16 @@ class Pointwise(Declaration):
             return False
         (target,) = outs
         spec = cls.infer(op, args)
-        if spec.dtype is not target.dtype or any(
-            isinstance(a, Tensor) and a.untyped_storage() is target.untyped_storage() and a is not target for a in args
-        ) or overlaps_itself(target):
+        if (
+            spec.dtype is not target.dtype
+            or any(
+                isinstance(a, Tensor)
+                and a.untyped_storage() is target.untyped_storage()
+                and a is not target
+                for a in args
+            )
+            or overlaps_itself(target)
+        ):
             return False
         resize_output(target, spec.shape, spec.stride)
         cls.compute(op, target, args)
@@ -280,22 +334,45 @@ def forget_kernels() -> None:
 
 
 def kernel_for(
-    op: Op, expr: Any, kind: str, parts: Split, inputs: list[Tensor], outs: tuple[Any, ...], common: dt.dtype
+    op: Op,
+    expr: Any,
+    kind: str,
+    parts: Split,
+    inputs: list[Tensor],
+    outs: tuple[Any, ...],
+    common: dt.dtype,
 ) -> int | None:
     """The address of the generated kernel, or None when only evaluation in NumPy is possible."""
     ins = tuple(t.dtype.name for t in inputs)
     results = tuple(o.dtype.name for o in outs)
-    key = (op.base.key, op.namespace, kind, ins, results, tuple(map(str, parts.baked)), tuple(parts.plan), common.name)
+    key = (
+        op.base.key,
+        op.namespace,
+        kind,
+        ins,
+        results,
+        tuple(map(str, parts.baked)),
+        tuple(parts.plan),
+        common.name,
+    )
     if key not in _ADDRESSES:
         if common.is_complex or any(t.dtype.is_complex for t in (*inputs, *outs)):
             _ADDRESSES[key] = None
         else:
-            name = op.base.key.replace(".", "_") + "".join(f"_{b}" for b in parts.baked if b not in (None, ()))
+            name = op.base.key.replace(".", "_") + "".join(
+                f"_{b}" for b in parts.baked if b not in (None, ())
+            )
             if None in parts.baked:  # which optional arguments are there decides the expression
                 name += "_" + "".join(g for g, _ in parts.plan)
             floating = dt.category(common) >= 2
             _ADDRESSES[key] = slot("kernel_address")(
-                name, parts.adapter(expr), kind, ins, results, ("f" if floating else "i",) * len(parts.params), key
+                name,
+                parts.adapter(expr),
+                kind,
+                ins,
+                results,
+                ("f" if floating else "i",) * len(parts.params),
+                key,
             )
     return _ADDRESSES[key]
 
@@ -340,7 +417,9 @@ class Reduction(Declaration):
     out_dtype = "cast"
     out: bool | str = True
     promotion = "same"
-    result_types: tuple[str | None, ...] = (None,)  # fixed dtypes of results; None: the computed one
+    result_types: tuple[str | None, ...] = (
+        None,
+    )  # fixed dtypes of results; None: the computed one
     empty_is_all = True
 
     @classmethod
@@ -434,7 +513,11 @@ def run_rows(
         return
     parts = Split.__new__(Split)
     parts.operands, parts.params, parts.baked = ins, params, baked
-    parts.plan = [("t", i) for i in range(len(ins))] + [("p", i) for i in range(len(params))] + [("b", i) for i in range(len(baked))]
+    parts.plan = (
+        [("t", i) for i in range(len(ins))]
+        + [("p", i) for i in range(len(params))]
+        + [("b", i) for i in range(len(baked))]
+    )
     if not ins[0].dim():
         lift = lambda t: _native.alias(Tensor, t, (1,), (1,), t.storage_offset())  # noqa: E731
         ins, outs = [lift(t) for t in ins], tuple(lift(t) for t in outs)
@@ -460,8 +543,14 @@ def reduce_rows(
         x = dense
     parts = Split.__new__(Split)
     parts.operands, parts.params, parts.baked = [x], params, baked
-    parts.plan = [("t", 0), *[("p", i) for i in range(len(params))], *[("b", i) for i in range(len(baked))]]
-    rows = merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), x.storage_offset())
+    parts.plan = [
+        ("t", 0),
+        *[("p", i) for i in range(len(params))],
+        *[("b", i) for i in range(len(baked))],
+    ]
+    rows = (
+        merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), x.storage_offset())
+    )
     kept = [i for i in range(x.dim()) if i not in dims]
     views = []
     for o in outs:
@@ -470,10 +559,14 @@ def reduce_rows(
         views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], o.storage_offset()))
     address = kernel_for(op, expr, "row", parts, [rows], tuple(views), x.dtype)
     if address is None:
-        slot("evaluate")(parts.adapter(expr), "row", tuple(views), [rows], params, rows.dim() - 1, x.dtype)
+        slot("evaluate")(
+            parts.adapter(expr), "row", tuple(views), [rows], params, rows.dim() - 1, x.dtype
+        )
         return
     floating = dt.category(x.dtype) >= 2
-    _native.run_rows(address, views, [rows], rows.dim() - 1, pack_params(params, [floating] * len(params)))
+    _native.run_rows(
+        address, views, [rows], rows.dim() - 1, pack_params(params, [floating] * len(params))
+    )
     if x.dtype is outs[0].dtype and len(outs) == 1 and not baked and not params:
         for fast in op.base.__dict__.get("fasts", ()):
             fast[0].set_loop(x.dtype.code, address)
@@ -483,7 +576,10 @@ def unbroadcast(g: Tensor, t: Tensor) -> Tensor:
     """The gradient g of a broadcast operand, brought to the operand's shape and dtype."""
     if g.shape != t.shape:
         extra = g.dim() - t.dim()
-        dims = [*range(extra), *(i + extra for i, s in enumerate(t.shape) if s == 1 and g.shape[i + extra] != 1)]
+        dims = [
+            *range(extra),
+            *(i + extra for i, s in enumerate(t.shape) if s == 1 and g.shape[i + extra] != 1),
+        ]
         if dims:
             g = aten.sum(g, dims, True)
         if extra:

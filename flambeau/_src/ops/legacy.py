@@ -36,7 +36,9 @@ def _legacy(args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Tensor
     device = rest.pop("device", None)
     args += tuple([rest.pop(n) for n in ("data", "size", "other", "storage") if n in rest])
     if rest:
-        got = ", ".join([type(a).__name__ for a in args] + [f"{k}={_type_text(v)}" for k, v in kwargs.items()])
+        got = ", ".join(
+            [type(a).__name__ for a in args] + [f"{k}={_type_text(v)}" for k, v in kwargs.items()]
+        )
         raise TypeError(
             f"new() received an invalid combination of arguments - got ({got}), but expected one of:{_SIGNATURES}"
         )
@@ -58,7 +60,9 @@ def _legacy(args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Tensor
             count = storage.nbytes() // wanted.itemsize
             return _native.wrap(Tensor, storage, wanted, (count,), (1,), 0)
         if type(first).__name__ == "Size" or _is_extent(first):
-            return _native.empty(first if isinstance(first, tuple) else (int(first),), wanted, _native.cpu)
+            return _native.empty(
+                first if isinstance(first, tuple) else (int(first),), wanted, _native.cpu
+            )
         return _of_data(first, wanted)
     if all(map(_is_extent, args)):
         return _native.empty(tuple(map(int, args)), wanted, _native.cpu)
@@ -102,9 +106,17 @@ def _check_storage(given: Any, wanted: Any) -> None:
 def _of_data(data: Any, dtype: Any) -> Tensor:
     if isinstance(data, (str, bytes)):
         raise TypeError(f"new(): invalid data type '{type(data).__name__}'")
-    if isinstance(data, Tensor) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")) or not getattr(data, "ndim", 1):
+    if (
+        isinstance(data, Tensor)
+        or not (hasattr(data, "__len__") and hasattr(data, "__getitem__"))
+        or not getattr(data, "ndim", 1)
+    ):
         kind = type(data)
-        name = kind.__name__ if kind.__module__ in ("builtins", "flambeau", "torch") else f"{kind.__module__}.{kind.__name__}"
+        name = (
+            kind.__name__
+            if kind.__module__ in ("builtins", "flambeau", "torch")
+            else f"{kind.__module__}.{kind.__name__}"
+        )
         raise TypeError(f"new(): data must be a sequence (got {name})")
     if hasattr(data, "__array_interface__"):
         return tensor(data, dtype=dtype)
@@ -120,7 +132,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 # ---- the types ----
 
 
-class tensortype(type):  # noqa: N801 (torch's name)
+class tensortype(type):
     """The metaclass of torch.FloatTensor and the like: isinstance asks for dtype and device."""
 
     __module__ = "torch"
@@ -130,7 +142,9 @@ class tensortype(type):  # noqa: N801 (torch's name)
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         for base in bases:
             if isinstance(base, tensortype):
-                raise TypeError(f"type '{base.__module__}.{base.__name__}' is not an acceptable base type")
+                raise TypeError(
+                    f"type '{base.__module__}.{base.__name__}' is not an acceptable base type"
+                )
         return super().__new__(mcs, name, bases, namespace)
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -160,7 +174,8 @@ def types_for(device: str) -> dict[str, Any]:
     place = {"__module__": "torch" if device == "cpu" else f"torch.{device}", "_device": device}
     flags = {"is_cuda": device == "cuda", "is_sparse": False, "layout": layout.strided}
     return {
-        f"{n}Tensor": tensortype(f"{n}Tensor", (), {"dtype": _BY_SCALAR[n], **place, **flags}) for n in _TYPES
+        f"{n}Tensor": tensortype(f"{n}Tensor", (), {"dtype": _BY_SCALAR[n], **place, **flags})
+        for n in _TYPES
     }
 
 
@@ -171,7 +186,12 @@ def _parse_type(name: str) -> tuple[Any, str]:
     """(dtype, device type) of 'torch.FloatTensor' or 'torch.cuda.FloatTensor'."""
     root, *where, last = name.split(".") if name.count(".") else ("", name)
     found = _BY_SCALAR.get(last.removesuffix("Tensor"))
-    if root not in ("torch", "flambeau") or len(where) > 1 or not last.endswith("Tensor") or found is None:
+    if (
+        root not in ("torch", "flambeau")
+        or len(where) > 1
+        or not last.endswith("Tensor")
+        or found is None
+    ):
         raise ValueError(f"invalid type: '{name}'")
     if where and where[0] not in ("cuda", "meta", "xpu", "mps"):
         raise ValueError(f"invalid type: '{name}'")
@@ -201,11 +221,15 @@ def set_default_tensor_type(t: Any, /) -> None:
     elif isinstance(t, tensortype):
         wanted, device = t.dtype, t._device
     else:
-        raise TypeError("invalid type object: only floating-point types are supported as the default type")
+        raise TypeError(
+            "invalid type object: only floating-point types are supported as the default type"
+        )
     if not wanted.is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
     if device != "cpu":
-        raise TypeError(f"type {dt.type_name(wanted, device)} not available. Torch not compiled with CUDA enabled.")
+        raise TypeError(
+            f"type {dt.type_name(wanted, device)} not available. Torch not compiled with CUDA enabled."
+        )
     state.process.default_dtype = wanted
 
 

@@ -10,7 +10,15 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
-from flambeau._src.ops.kinds import Composite, Opaque, Reduction, TensorSpec, reduced_shape, wrap_dim, wrap_dims
+from flambeau._src.ops.kinds import (
+    Composite,
+    Opaque,
+    Reduction,
+    TensorSpec,
+    reduced_shape,
+    wrap_dim,
+    wrap_dims,
+)
 from flambeau._src.ops.reduce import even_share, reduction_samples
 
 
@@ -61,7 +69,11 @@ class VectorNorm(Reduction):
         if order == 2:
             return g * aten.masked_fill(x / n, n == 0, 0)
         if math.isinf(order):
-            return even_share(g, x.abs(), n, None, True) * aten.sgn(x) if x.dim() == 0 else _shared(g, x, n, dim)
+            return (
+                even_share(g, x.abs(), n, None, True) * aten.sgn(x)
+                if x.dim() == 0
+                else _shared(g, x, n, dim)
+            )
         if order < 1:
             part = aten.sgn(x) * x.abs().pow(order - 1)
             return aten.masked_fill(part, x == 0, 0) * (g * n.pow(1 - order))
@@ -92,7 +104,9 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
         x, p, dim, keepdim, dtype = pick(*args)
         VectorNorm.check(x, p, dim, keepdim, dtype)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            raise RuntimeError(f"norm(): the desired output dtype should be either floating point or complex. Got {dt.scalar_name(dtype)} instead.")
+            raise RuntimeError(
+                f"norm(): the desired output dtype should be either floating point or complex. Got {dt.scalar_name(dtype)} instead."
+            )
         shape = reduced_shape(x.shape, wrap_dims(dim, x.dim()), keepdim)
         kind = dt.REAL_OF.get(dtype or x.dtype, dtype or x.dtype)
         return TensorSpec(shape, kind, x.device)
@@ -112,7 +126,11 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
 
 _norm("norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
       lambda x, p, dtype: (x, 2 if p is None else p, None, False, dtype), "ScalarOpt_dtype_out")  # fmt: skip
-_norm("norm.Scalar(Tensor self, Scalar p=2) -> Tensor", lambda x, p: (x, p, None, False, None), "Scalar_out")
+_norm(
+    "norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
+    lambda x, p: (x, p, None, False, None),
+    "Scalar_out",
+)
 _norm("norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
       lambda x, p, dim, keepdim, dtype: (x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype), "dtype_out")  # fmt: skip
 _norm("norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
@@ -133,7 +151,9 @@ def _matrix_dims(a: Tensor, dim: Any, name: str = "linalg.matrix_norm") -> tuple
 
 def _check_float(a: Tensor, name: str) -> None:
     if not (a.dtype.is_floating_point or a.dtype.is_complex):
-        raise RuntimeError(f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}")
+        raise RuntimeError(
+            f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}"
+        )
 
 
 class MatrixNorm(Composite):
@@ -173,9 +193,7 @@ def _put_back(r: Tensor, rows: int, cols: int) -> Tensor:
 class MatrixNormStr(Composite):
     """The Frobenius ('fro') or nuclear ('nuc') norm over two dimensions."""
 
-    schema = (
-        "linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
-    )
+    schema = "linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
     public = ""
     out = "str_ord_out"
 
@@ -202,14 +220,20 @@ class LinalgNorm(Composite):
     def decompose(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
         if dim is not None:
             if len(dim) not in (1, 2):
-                raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
+                raise RuntimeError(
+                    f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}"
+                )
         elif order is not None and x.dim() not in (1, 2):
             raise RuntimeError(
                 "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
                 f"{x.dim()}D."
             )
-        if order is not None and ((dim is not None and len(dim) == 2) or (dim is None and x.dim() == 2)):
-            return aten.linalg_matrix_norm(x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+        if order is not None and (
+            (dim is not None and len(dim) == 2) or (dim is None and x.dim() == 2)
+        ):
+            return aten.linalg_matrix_norm(
+                x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype
+            )
         return aten.linalg_vector_norm(x, 2 if order is None else order, dim, keepdim, dtype=dtype)
 
 
@@ -222,31 +246,52 @@ class LinalgNormStr(Composite):
 
     def decompose(x: Tensor, order: str, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
         if dim is not None and len(dim) not in (1, 2):
-            raise RuntimeError(f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}")
+            raise RuntimeError(
+                f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}"
+            )
         if dim is None and x.dim() != 2:
-            raise RuntimeError(f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {x.dim()}D.")
-        return aten.linalg_matrix_norm(x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+            raise RuntimeError(
+                f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {x.dim()}D."
+            )
+        return aten.linalg_matrix_norm(
+            x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype
+        )
 
 
 @overridable
 def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Tensor | None = None, dtype: Any = None
+    input: Tensor,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    out: Tensor | None = None,
+    dtype: Any = None,
 ) -> Tensor:
     """The p-norm of input over dim (all elements when None): 'fro' and None are 2, 'nuc' is the matrix norm."""
     one = dim is None or isinstance(dim, int) or len(dim) <= 2
     if p == "fro" and one:
         return aten.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype, **_given(out))
     if isinstance(p, str):
-        where = tuple(range(input.dim())) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
+        where = (
+            tuple(range(input.dim()))
+            if dim is None
+            else (dim,)
+            if isinstance(dim, int)
+            else tuple(dim)
+        )
         return aten.linalg_matrix_norm(input, p, where, keepdim, dtype=dtype, **_given(out))
-    return aten.linalg_vector_norm(input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, **_given(out))
+    return aten.linalg_vector_norm(
+        input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, **_given(out)
+    )
 
 
 def _given(out: Any) -> dict[str, Any]:
     return {} if out is None else {"out": out}
 
 
-def norm_method(self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def norm_method(
+    self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     """torch.norm of this tensor."""
     return norm(self, p, dim, keepdim, dtype=dtype)
 
@@ -266,5 +311,3 @@ class CosineSimilarity(Composite):
         n1 = aten.linalg_vector_norm(x1, 2, [dim], True).clamp_min(eps)
         n2 = aten.linalg_vector_norm(x2, 2, [dim], True).clamp_min(eps)
         return ((x1 / n1) * (x2 / n2)).sum(dim)
-
-

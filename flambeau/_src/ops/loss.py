@@ -25,16 +25,24 @@ def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
                 f"only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.dim()}"
             )
         if x.dim() != 4:
-            raise RuntimeError(f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {x.dim()}")
+            raise RuntimeError(
+                f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {x.dim()}"
+            )
         if x.shape[0] != target.shape[0] or x.shape[2:] != target.shape[1:]:
-            raise RuntimeError(f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}")
+            raise RuntimeError(
+                f"size mismatch (got input: {list(x.shape)} , target: {list(target.shape)}"
+            )
     else:
         if not 1 <= x.dim() <= 2:
             raise RuntimeError("input tensor should be 1D or 2D")
         if target.dim() > 1:
             raise RuntimeError("0D or 1D target tensor expected, multi-target not supported")
-        if not (x.dim() == 1 and target.dim() == 0) and x.shape[0] != (target.shape[0] if target.dim() else 1):
-            raise RuntimeError(f"size mismatch (got input: {list(x.shape)}, target: {list(target.shape)})")
+        if not (x.dim() == 1 and target.dim() == 0) and x.shape[0] != (
+            target.shape[0] if target.dim() else 1
+        ):
+            raise RuntimeError(
+                f"size mismatch (got input: {list(x.shape)}, target: {list(target.shape)})"
+            )
     classes = x.shape[1] if x.dim() > 1 else x.shape[0]
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
         raise RuntimeError(
@@ -55,7 +63,11 @@ def nll_values(x: Tensor, target: Tensor, weight: Any, ignore: int) -> tuple[Ten
         value = int(safe.reshape(-1)[int(bad.reshape(-1).to(dt.int64).argmax())])
         raise IndexError(f"Target {value} is out of bounds.")
     picked = -aten.gather(x, dim, safe.unsqueeze(dim)).squeeze(dim)
-    w = keep.to(x.dtype) if weight is None else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+    w = (
+        keep.to(x.dtype)
+        if weight is None
+        else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+    )
     return aten.where(keep, picked * (1 if weight is None else w), aten.zeros((), dtype=x.dtype)), w
 
 
@@ -68,7 +80,9 @@ def _nll(two: bool) -> None:
         shape = target.shape if reduction == NONE and (two or x.dim() == 2) else ()
         return TensorSpec(shape, x.dtype, x.device), TensorSpec((), x.dtype, x.device)
 
-    def kernel(outs: Any, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> None:
+    def kernel(
+        outs: Any, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int
+    ) -> None:
         copy = slot("copy_into")
         wide = x.to(dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x
         w = weight if weight is None or wide is x else weight.to(dt.float32)
@@ -83,25 +97,52 @@ def _nll(two: bool) -> None:
         copy(outs[1], total)
 
     def vjp(b: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> Any:
-        got = getattr(aten, name + "_backward")(g[0], x, target, weight, reduction, ignore, b.outs[1])
+        got = getattr(aten, name + "_backward")(
+            g[0], x, target, weight, reduction, ignore, b.outs[1]
+        )
         return (got, None) if weight is None else (got, None, None)
 
     def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device)
 
-    def back_kernel(out: Tensor, g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, total: Tensor) -> None:
+    def back_kernel(
+        out: Tensor,
+        g: Tensor,
+        x: Tensor,
+        target: Tensor,
+        weight: Any,
+        reduction: int,
+        ignore: int,
+        total: Tensor,
+    ) -> None:
         dim = 1 if x.dim() > 1 else 0
         keep = target != ignore
         safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
-        w = keep.to(x.dtype) if weight is None else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+        w = (
+            keep.to(x.dtype)
+            if weight is None
+            else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
+        )
         scale = g * w
         if reduction == MEAN:
             scale = scale / total
         _native.zero(out)
         if out.numel():
-            slot("copy_into")(out, aten.scatter(out, dim, safe.unsqueeze(dim), -scale.unsqueeze(dim)))
+            slot("copy_into")(
+                out, aten.scatter(out, dim, safe.unsqueeze(dim), -scale.unsqueeze(dim))
+            )
 
-    def back_vjp(b: Any, gg: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int, total: Any) -> Any:
+    def back_vjp(
+        b: Any,
+        gg: Any,
+        g: Any,
+        x: Any,
+        target: Any,
+        weight: Any,
+        reduction: int,
+        ignore: int,
+        total: Any,
+    ) -> Any:
         go = getattr(aten, name)(gg, target, weight, reduction, ignore)
         rest = [None] * (2 if weight is None else 3)
         return (go, aten.zeros_like(x) if b.needs[1] else None, *rest)
@@ -139,7 +180,9 @@ class NllLossNd(Composite):
         if x.dim() < 1:
             raise ValueError(f"Expected 1 or more dimensions (got {x.dim()})")
         if x.dim() != 1 and x.shape[0] != (target.shape[0] if target.dim() else 1):
-            raise ValueError(f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]}).")
+            raise ValueError(
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
+            )
         if x.dim() <= 2:
             return aten.nll_loss(x, target, weight, reduction, ignore)
         if x.dim() == 4:
@@ -149,7 +192,11 @@ class NllLossNd(Composite):
         if list(target.shape[1:]) != list(x.shape[2:]):
             raise RuntimeError(f"Expected target size {out_shape}, got {list(target.shape)}")
         x = x.contiguous().view(n, c, 1, -1) if x.numel() else x.contiguous().view(n, c, 0, 0)
-        target = target.contiguous().view(n, 1, -1) if target.numel() else target.contiguous().view(n, 0, 0)
+        target = (
+            target.contiguous().view(n, 1, -1)
+            if target.numel()
+            else target.contiguous().view(n, 0, 0)
+        )
         out = aten.nll_loss2d(x, target, weight, reduction, ignore)
         return out.view(out_shape) if reduction == NONE else out
 
@@ -163,17 +210,23 @@ class CrossEntropyLoss(Composite):
     )
     public = "nn"
 
-    def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float) -> Tensor:
+    def decompose(
+        x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float
+    ) -> Tensor:
         dim = 0 if x.dim() == 1 else 1
         if x.shape == target.shape:
             if not target.dtype.is_floating_point:
-                raise RuntimeError(f"Expected floating point type for target with class probabilities, got {dt.scalar_name(target.dtype)}")
+                raise RuntimeError(
+                    f"Expected floating point type for target with class probabilities, got {dt.scalar_name(target.dtype)}"
+                )
             if ignore >= 0:
                 raise RuntimeError("ignore_index is not supported for floating point target")
             return _probabilities(x, target, weight, reduction, smoothing, dim)
         if smoothing > 0:
             return _smoothed(x, target, weight, reduction, ignore, smoothing, dim)
-        return aten.nll_loss_nd(aten.log_softmax(x, dim, x.dtype), target, weight, reduction, ignore)
+        return aten.nll_loss_nd(
+            aten.log_softmax(x, dim, x.dtype), target, weight, reduction, ignore
+        )
 
 
 def _class_weight(weight: Tensor, x: Tensor) -> Tensor:
@@ -182,7 +235,9 @@ def _class_weight(weight: Tensor, x: Tensor) -> Tensor:
     return weight.view(shape)
 
 
-def _probabilities(x: Tensor, target: Tensor, weight: Any, reduction: int, smoothing: float, dim: int) -> Tensor:
+def _probabilities(
+    x: Tensor, target: Tensor, weight: Any, reduction: int, smoothing: float, dim: int
+) -> Tensor:
     classes = x.shape[dim]
     log = aten.log_softmax(x, dim, x.dtype)
     if smoothing > 0:
@@ -203,7 +258,9 @@ def _probabilities(x: Tensor, target: Tensor, weight: Any, reduction: int, smoot
     return -weighted.sum() if reduction == SUM else -weighted.sum(dim)
 
 
-def _smoothed(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float, dim: int) -> Tensor:
+def _smoothed(
+    x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float, dim: int
+) -> Tensor:
     if not 0 <= smoothing <= 1:
         raise RuntimeError(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing}")
     classes = x.shape[dim]
@@ -224,7 +281,9 @@ def _smoothed(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: in
     return (1 - smoothing) * nll + smooth * (smoothing / classes)
 
 
-def _elementwise(name: str, value: Any, slope: Any, extra: str = "", out: str | bool = "out") -> None:
+def _elementwise(
+    name: str, value: Any, slope: Any, extra: str = "", out: str | bool = "out"
+) -> None:
     """A loss of input and target, element by element, then reduced."""
 
     def decompose(x: Tensor, target: Tensor, reduction: int, *rest: Any) -> Tensor:
@@ -274,7 +333,9 @@ class BinaryCrossEntropy(Composite):
     def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int) -> Tensor:
         if x.numel() and not x.untyped_storage().is_fake and bool(((x < 0) | (x > 1)).any()):
             raise RuntimeError("all elements of input should be between 0 and 1")
-        loss = (target - 1) * aten.clamp(aten.log1p(-x), min=-100) - target * aten.clamp(aten.log(x), min=-100)
+        loss = (target - 1) * aten.clamp(aten.log1p(-x), min=-100) - target * aten.clamp(
+            aten.log(x), min=-100
+        )
         return reduce(loss if weight is None else loss * weight, reduction)
 
 
@@ -287,7 +348,9 @@ class BinaryCrossEntropyLogits(Composite):
     )
     public = "function"
 
-    def decompose(x: Tensor, target: Tensor, weight: Any, pos_weight: Any, reduction: int) -> Tensor:
+    def decompose(
+        x: Tensor, target: Tensor, weight: Any, pos_weight: Any, reduction: int
+    ) -> Tensor:
         log = aten.log_sigmoid(x)
         if pos_weight is not None:
             loss = (1 - target) * x - ((pos_weight - 1) * target + 1) * log
@@ -299,14 +362,21 @@ class BinaryCrossEntropyLogits(Composite):
 class KlDiv(Composite):
     """target (log target - input), input a log-probability."""
 
-    schema = "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor"
+    schema = (
+        "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor"
+    )
     public = "function"
 
     def decompose(x: Tensor, target: Tensor, reduction: int, log_target: bool) -> Tensor:
         if log_target:
             loss = target.exp() * (target - x)
         else:
-            loss = aten.where(target > 0, target * aten.where(target > 0, target, aten.ones_like(target)).log(), aten.zeros_like(target)) - target * x
+            loss = (
+                aten.where(
+                    target > 0,
+                    target * aten.where(target > 0, target, aten.ones_like(target)).log(),
+                    aten.zeros_like(target),
+                )
+                - target * x
+            )
         return reduce(loss, reduction)
-
-

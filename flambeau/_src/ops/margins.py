@@ -24,7 +24,9 @@ class PoissonNllLoss(Composite):
     schema = "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor"
     public = "function"
 
-    def decompose(x: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
+    def decompose(
+        x: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int
+    ) -> Tensor:
         loss = aten.exp(x) - target * x if log_input else x - target * aten.log(x + eps)
         if full:
             stirling = target * aten.log(target) - target + 0.5 * aten.log(2 * math.pi * target)
@@ -65,7 +67,9 @@ class CosineEmbeddingLoss(Composite):
         size = ((x1 * x1).sum(dim) + tiny) * ((x2 * x2).sum(dim) + tiny)
         cos = dot / size.sqrt()
         zeros = aten.zeros_like(cos)
-        loss = aten.where(target == 1, 1 - cos, zeros) + aten.where(target == -1, (cos - margin).clamp_min(0), zeros)
+        loss = aten.where(target == 1, 1 - cos, zeros) + aten.where(
+            target == -1, (cos - margin).clamp_min(0), zeros
+        )
         return reduce(loss, reduction)
 
 
@@ -89,13 +93,25 @@ class TripletMarginLoss(Composite):
     )
     public = "function"
 
-    def decompose(a: Tensor, positive: Tensor, negative: Tensor, margin: float, p: float, eps: float, swap: bool, reduction: int) -> Tensor:
+    def decompose(
+        a: Tensor,
+        positive: Tensor,
+        negative: Tensor,
+        margin: float,
+        p: float,
+        eps: float,
+        swap: bool,
+        reduction: int,
+    ) -> Tensor:
         if not a.dim() == positive.dim() == negative.dim():
             raise RuntimeError(
                 "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
                 f"anchor {a.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs"
             )
-        near, far = aten.pairwise_distance(a, positive, p, eps), aten.pairwise_distance(a, negative, p, eps)
+        near, far = (
+            aten.pairwise_distance(a, positive, p, eps),
+            aten.pairwise_distance(a, negative, p, eps),
+        )
         if swap:
             far = aten.minimum(far, aten.pairwise_distance(positive, negative, p, eps))
         return reduce((margin + near - far).clamp_min(0), reduction)
@@ -110,7 +126,12 @@ class SoftMarginLoss(Opaque):
 
     def meta(x: Tensor, target: Tensor, reduction: int) -> TensorSpec:
         shape, stride = slot("broadcast_geometry")([x, target])
-        return TensorSpec(shape if reduction == NONE else (), x.dtype, x.device, stride if reduction == NONE else None)
+        return TensorSpec(
+            shape if reduction == NONE else (),
+            x.dtype,
+            x.device,
+            stride if reduction == NONE else None,
+        )
 
     def kernel(out: Tensor, x: Tensor, target: Tensor, reduction: int) -> None:
         slot("copy_into")(out, reduce(aten.log1p(aten.exp(-target * x)), reduction))
@@ -144,7 +165,9 @@ class SoftMarginLossBackward(Opaque):
 def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, int]:
     """(samples, classes), arguments checked."""
     if x.dim() > 2 or (x.dim() == 2 and not x.shape[1]) or (x.dim() == 1 and not x.shape[0]):
-        raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
+        raise RuntimeError(
+            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+        )
     rows, classes = (x.shape[0], x.shape[1]) if x.dim() == 2 else (1, x.numel())
     if target.dim() > 1 or target.numel() != rows:
         raise RuntimeError(
@@ -152,7 +175,9 @@ def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, in
             f"Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(x.shape)}."
         )
     if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
-        raise RuntimeError(f"inconsistent weight size, expected {classes} but got {list(weight.shape)}")
+        raise RuntimeError(
+            f"inconsistent weight size, expected {classes} but got {list(weight.shape)}"
+        )
     return rows, classes
 
 
@@ -178,14 +203,18 @@ class MultiMarginLoss(Opaque):
     public = "nn"
     out = "out"
 
-    def meta(x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int) -> TensorSpec:
+    def meta(
+        x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int
+    ) -> TensorSpec:
         if p not in (1, 2):
             raise RuntimeError("only p == 1 and p == 2 supported")
         _multi_margin_shape(x, target, weight)
         shape = target.shape if reduction == NONE else ()
         return TensorSpec(shape, x.dtype, x.device)
 
-    def kernel(out: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int) -> None:
+    def kernel(
+        out: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int
+    ) -> None:
         over, _, factor = _multi_margin(x, target, p, margin, weight)
         loss = ((over if p == 1 else over * over) * factor).sum(1) / over.shape[1]
         if reduction == NONE:
@@ -193,7 +222,9 @@ class MultiMarginLoss(Opaque):
         else:
             store(out, loss.mean() if reduction == MEAN and loss.size else loss.sum())
 
-    def vjp(b: Any, g: Any, x: Any, target: Any, p: Any, margin: Any, weight: Any, reduction: int) -> Any:
+    def vjp(
+        b: Any, g: Any, x: Any, target: Any, p: Any, margin: Any, weight: Any, reduction: int
+    ) -> Any:
         got = aten.multi_margin_loss_backward(g, x, target, p, margin, weight, reduction)
         return (got, None) if weight is None else (got, None, None)
 
@@ -207,10 +238,21 @@ class MultiMarginLossBackward(Opaque):
     )
     public = "nn"
 
-    def meta(g: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int) -> TensorSpec:
+    def meta(
+        g: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int
+    ) -> TensorSpec:
         return TensorSpec(x.shape, x.dtype, x.device)
 
-    def kernel(out: Tensor, g: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int) -> None:
+    def kernel(
+        out: Tensor,
+        g: Tensor,
+        x: Tensor,
+        target: Tensor,
+        p: Any,
+        margin: Any,
+        weight: Any,
+        reduction: int,
+    ) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -220,7 +262,11 @@ class MultiMarginLossBackward(Opaque):
         slope = slope * factor / over.shape[1]
         np.put_along_axis(slope, t[:, None], -slope.sum(1, keepdims=True), 1)
         gs = wide(g)
-        gs = gs.reshape(-1, 1) if reduction == NONE else gs / (over.shape[0] if reduction == MEAN else 1)
+        gs = (
+            gs.reshape(-1, 1)
+            if reduction == NONE
+            else gs / (over.shape[0] if reduction == MEAN else 1)
+        )
         store(out, (slope * gs).reshape(tuple(out.shape)))
 
 
@@ -245,10 +291,18 @@ class MultilabelMarginLossForward(Opaque):
 
     def meta(x: Tensor, target: Tensor, reduction: int) -> Any:
         if x.dim() > 2 or (x.dim() == 2 and not x.shape[1]) or (x.dim() == 1 and not x.shape[0]):
-            raise RuntimeError(f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}")
-        fits = target.shape == x.shape if x.dim() == 2 else target.dim() <= 1 and target.numel() == x.numel()
+            raise RuntimeError(
+                f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+            )
+        fits = (
+            target.shape == x.shape
+            if x.dim() == 2
+            else target.dim() <= 1 and target.numel() == x.numel()
+        )
         if not fits:
-            raise RuntimeError(f"inconsistent target size: {list(target.shape)} for input of size: {list(x.shape)}")
+            raise RuntimeError(
+                f"inconsistent target size: {list(target.shape)} for input of size: {list(x.shape)}"
+            )
         shape = (x.shape[0],) if reduction == NONE and x.dim() == 2 else ()
         return TensorSpec(shape, x.dtype, x.device), TensorSpec(target.shape, x.dtype, x.device)
 
@@ -261,7 +315,11 @@ class MultilabelMarginLossForward(Opaque):
             raise RuntimeError("argument #2 'target' is out of range")
         listed, own = _targets(t, classes)
         picked = np.take_along_axis(a, np.where(listed, t, 0), 1)
-        over = np.maximum(1 - picked[:, :, None] + a[:, None, :], 0) * listed[:, :, None] * ~own[:, None, :]
+        over = (
+            np.maximum(1 - picked[:, :, None] + a[:, None, :], 0)
+            * listed[:, :, None]
+            * ~own[:, None, :]
+        )
         loss = over.sum((1, 2)) / classes
         if reduction == NONE:
             store(outs[0], loss.reshape(tuple(outs[0].shape)))
@@ -276,15 +334,15 @@ class MultilabelMarginLossForward(Opaque):
 class MultilabelMarginLossBackward(Opaque):
     """The gradient of multilabel_margin_loss."""
 
-    schema = (
-        "multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target) -> Tensor"
-    )
+    schema = "multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target) -> Tensor"
     public = "nn"
 
     def meta(g: Tensor, x: Tensor, target: Tensor, reduction: int, own: Tensor) -> TensorSpec:
         return TensorSpec(x.shape, x.dtype, x.device)
 
-    def kernel(out: Tensor, g: Tensor, x: Tensor, target: Tensor, reduction: int, own: Tensor) -> None:
+    def kernel(
+        out: Tensor, g: Tensor, x: Tensor, target: Tensor, reduction: int, own: Tensor
+    ) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -299,7 +357,11 @@ class MultilabelMarginLossBackward(Opaque):
         rows = np.broadcast_to(np.arange(a.shape[0])[:, None], safe.shape)
         np.subtract.at(slope, (rows, safe), hit.sum(2).astype(a.dtype))
         gs = wide(g)
-        gs = gs.reshape(-1, 1) if reduction == NONE else gs / (a.shape[0] if reduction == MEAN else 1)
+        gs = (
+            gs.reshape(-1, 1)
+            if reduction == NONE
+            else gs / (a.shape[0] if reduction == MEAN else 1)
+        )
         store(out, (slope / classes * gs).reshape(tuple(out.shape)))
 
 
@@ -346,7 +408,9 @@ class Renorm(Opaque):
         if maxnorm < 0:
             raise RuntimeError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm:g}")
         if x.dim() < 2:
-            raise RuntimeError(f"renorm: input needs at least 2 dimensions, got {x.dim()} dimensions")
+            raise RuntimeError(
+                f"renorm: input needs at least 2 dimensions, got {x.dim()} dimensions"
+            )
         return TensorSpec(x.shape, x.dtype, x.device)
 
     def kernel(out: Tensor, x: Tensor, p: Any, dim: int, maxnorm: Any) -> None:

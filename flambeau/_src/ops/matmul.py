@@ -90,7 +90,9 @@ class Mm(Opaque):
 class Addmm(Opaque):
     """beta self + alpha mat1 mat2, self broadcast."""
 
-    schema = "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    schema = (
+        "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    )
     out = "out"
     inplace = True
     autocast = "lower"
@@ -268,7 +270,9 @@ class Dot(Opaque):
     def kernel(out: Tensor, a: Tensor, b: Tensor) -> None:
         row = _native.alias(Tensor, a, (1, a.shape[0]), (1, a.stride()[0]), a.storage_offset())
         column = _native.alias(Tensor, b, (b.shape[0], 1), (b.stride()[0], 1), b.storage_offset())
-        slot("gemm")(_native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset()), row, column, 1, 0)
+        slot("gemm")(
+            _native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset()), row, column, 1, 0
+        )
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[1] else None
@@ -318,7 +322,9 @@ def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:
     """The product, by the operator that fits; written to out where one is given."""
     n, m = a.dim(), b.dim()
     if n == 0 or m == 0:
-        raise RuntimeError(f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D")
+        raise RuntimeError(
+            f"both arguments to matmul need to be at least 1D, but they are {n}D and {m}D"
+        )
     if n == 1 and m == 1:
         return _into(aten.dot, a, b, out)
     if n == 2 and m == 1:
@@ -327,7 +333,12 @@ def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:
         return _into(aten.mm, a.unsqueeze(0), b, out).squeeze_(0)
     if n == 2 and m == 2:
         return _into(aten.mm, a, b, out)
-    if n == 3 and m == 3 and (a.shape[0] == 1) != (b.shape[0] == 1) and call_bits((a, b), {}, 0) & _WATCHED:
+    if (
+        n == 3
+        and m == 3
+        and (a.shape[0] == 1) != (b.shape[0] == 1)
+        and call_bits((a, b), {}, 0) & _WATCHED
+    ):
         a, b = (a.squeeze(0), b) if a.shape[0] == 1 else (a, b.squeeze(0))
     return _fold(a, b, out) if _folds(a, b, out is not None) else _batched(a, b, out)
 
@@ -342,7 +353,9 @@ def _folds(a: Tensor, b: Tensor, has_out: bool) -> bool:
     big, small = (b.mT, a) if swap else (a, b)
     if big.dim() < 3 or small.dim() > 2:
         return False
-    if small.requires_grad and not has_out:  # a batch of gradients for small would be larger than the copy
+    if (
+        small.requires_grad and not has_out
+    ):  # a batch of gradients for small would be larger than the copy
         return True
     if a.dim() == 2:
         return False

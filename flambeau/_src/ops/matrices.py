@@ -59,7 +59,9 @@ class Inner(Composite):
         if not a.dim() or not b.dim():
             return a * b
         if a.shape[-1] != b.shape[-1]:
-            raise RuntimeError(f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}")
+            raise RuntimeError(
+                f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"
+            )
         return aten.tensordot(a, b, [-1], [-1])
 
 
@@ -75,8 +77,12 @@ class Kron(Composite):
         right = [1] * (n - b.dim()) + list(b.shape)
         spread_a = [v for s in left for v in (s, 1)]
         spread_b = [v for s in right for v in (1, s)]
-        product = aten._unsafe_view(a.contiguous(), spread_a) * aten._unsafe_view(b.contiguous(), spread_b)
-        return aten._unsafe_view(product.contiguous(), [x * y for x, y in zip(left, right, strict=True)])
+        product = aten._unsafe_view(a.contiguous(), spread_a) * aten._unsafe_view(
+            b.contiguous(), spread_b
+        )
+        return aten._unsafe_view(
+            product.contiguous(), [x * y for x, y in zip(left, right, strict=True)]
+        )
 
 
 class Tensordot(Composite):
@@ -124,7 +130,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
         count = dims.numel()
         if count > 1:
             if dims.shape[0] != 2:
-                raise AssertionError(f"dims tensor must have shape [2, ...], got shape {dims.shape}")
+                raise AssertionError(
+                    f"dims tensor must have shape [2, ...], got shape {dims.shape}"
+                )
             first, second = dims[0].tolist(), dims[1].tolist()
             first, second = ([v] if isinstance(v, int) else v for v in (first, second))
         else:
@@ -134,7 +142,9 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
             first, second = list(range(-value, 0)), list(range(value))
     elif isinstance(dims, (tuple, list)):
         if len(dims) != 2:
-            raise RuntimeError(f"tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, but got dims={dims}")
+            raise RuntimeError(
+                f"tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, but got dims={dims}"
+            )
         first, second = list(dims[0]), list(dims[1])
     else:
         if dims < 0:
@@ -156,15 +166,21 @@ def _plus(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
 class Addmv(Opaque):
     """beta self + alpha mat @ vec."""
 
-    schema = "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    schema = (
+        "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    )
     inplace = True
     out = "out"
 
     def meta(x: Tensor, mat: Tensor, vec: Tensor, beta: Any, alpha: Any) -> TensorSpec:
         if not (mat.dim() == 2 and vec.dim() == 1 and x.dim() <= 1):
-            raise RuntimeError(f"vector + matrix @ vector expected, got {x.dim()}, {mat.dim()}, {vec.dim()}")
-        if mat.shape[1] != vec.shape[0] or not (x.numel() in (1, mat.shape[0])):
-            raise RuntimeError(f"size mismatch, got input ({x.numel()}), mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]})")
+            raise RuntimeError(
+                f"vector + matrix @ vector expected, got {x.dim()}, {mat.dim()}, {vec.dim()}"
+            )
+        if mat.shape[1] != vec.shape[0] or x.numel() not in (1, mat.shape[0]):
+            raise RuntimeError(
+                f"size mismatch, got input ({x.numel()}), mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]})"
+            )
         return TensorSpec((mat.shape[0],), vec.dtype, vec.device)
 
     def kernel(out: Tensor, x: Tensor, mat: Tensor, vec: Tensor, beta: Any, alpha: Any) -> None:
@@ -186,7 +202,9 @@ def _conj(v: Any) -> Any:
 class Addr(Opaque):
     """beta self + alpha times the outer product of two vectors."""
 
-    schema = "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    schema = (
+        "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    )
     inplace = True
     out = "out"
 
@@ -226,16 +244,22 @@ class Addbmm(Opaque):
             if v.dim() != 3:
                 raise RuntimeError(f"{name} must be a 3D tensor")
         if b1.shape[0] != b2.shape[0]:
-            raise RuntimeError(f"batch1 and batch2 must have same number of batches, got {b1.shape[0]} and {b2.shape[0]}")
+            raise RuntimeError(
+                f"batch1 and batch2 must have same number of batches, got {b1.shape[0]} and {b2.shape[0]}"
+            )
         if b1.shape[2] != b2.shape[1]:
-            raise RuntimeError(f"Incompatible matrix sizes for bmm ({b1.shape[1]}x{b1.shape[2]} and {b2.shape[1]}x{b2.shape[2]})")
+            raise RuntimeError(
+                f"Incompatible matrix sizes for bmm ({b1.shape[1]}x{b1.shape[2]} and {b2.shape[1]}x{b2.shape[2]})"
+            )
         shape = (b1.shape[1], b2.shape[2])
         aten.expand(x, shape)
         return TensorSpec(shape, x.dtype, x.device)
 
     def kernel(out: Tensor, x: Tensor, b1: Tensor, b2: Tensor, beta: Any, alpha: Any) -> None:
         x, b1, b2 = _up(x, b1, b2)
-        slot("copy_into")(out, aten.expand(_plus(x, aten.bmm(b1, b2).sum(0), beta, alpha), out.shape))
+        slot("copy_into")(
+            out, aten.expand(_plus(x, aten.bmm(b1, b2).sum(0), beta, alpha), out.shape)
+        )
 
     def vjp(b: Any, g: Any, x: Any, b1: Any, b2: Any, beta: Any, alpha: Any) -> Any:
         many = g.unsqueeze(0).expand(b1.shape[0], *g.shape)
@@ -258,7 +282,9 @@ class LinalgCross(Opaque):
             raise RuntimeError("linalg.cross: inputs must have the same number of dimensions.")
         d = wrap_dim(dim, a.dim())
         if a.shape[d] != 3 or b.shape[d] != 3:
-            raise RuntimeError(f"linalg.cross: inputs dimension {dim} must have length 3. Got {a.shape[d]} and {b.shape[d]}")
+            raise RuntimeError(
+                f"linalg.cross: inputs dimension {dim} must have length 3. Got {a.shape[d]} and {b.shape[d]}"
+            )
         shape, stride = slot("broadcast_geometry")([a, b])
         return TensorSpec(shape, result_type((a, b)), a.device)
 
@@ -275,7 +301,9 @@ class LinalgCross(Opaque):
 
 def _cross(a: Tensor, b: Tensor, dim: int) -> Tensor:
     pick = lambda t, i: aten.narrow(t, dim, i % 3, 1)  # noqa: E731
-    return aten.cat([pick(a, i + 1) * pick(b, i + 2) - pick(a, i + 2) * pick(b, i + 1) for i in range(3)], dim)
+    return aten.cat(
+        [pick(a, i + 1) * pick(b, i + 2) - pick(a, i + 2) * pick(b, i + 1) for i in range(3)], dim
+    )
 
 
 class Cross(Composite):
@@ -302,7 +330,9 @@ class Vecdot(Composite):
     def decompose(x: Tensor, y: Tensor, dim: int) -> Tensor:
         for t in (x, y):
             if not (t.dtype.is_floating_point or t.dtype.is_complex):
-                raise RuntimeError(f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {dt.scalar_name(t.dtype)}")
+                raise RuntimeError(
+                    f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {dt.scalar_name(t.dtype)}"
+                )
         if x.dim() == y.dim() == 1:
             return aten.vdot(x, y)
         return x.conj().mul(y).sum(dim)
@@ -326,20 +356,28 @@ class MultiDot(Composite):
         elif mats[0].dim() == 2:
             shape.append(mats[0].shape[0])
         else:
-            raise RuntimeError(f"multi_dot(): the first tensor must be 1D or 2D but got {mats[0].dim()}D")
+            raise RuntimeError(
+                f"multi_dot(): the first tensor must be 1D or 2D but got {mats[0].dim()}D"
+            )
         if mats[-1].dim() == 1:
             mats[-1] = mats[-1].unsqueeze(-1)
         elif mats[-1].dim() == 2:
             shape.append(mats[-1].shape[1])
         else:
-            raise RuntimeError(f"multi_dot(): the last tensor must be 1D or 2D but got {mats[-1].dim()}D")
+            raise RuntimeError(
+                f"multi_dot(): the last tensor must be 1D or 2D but got {mats[-1].dim()}D"
+            )
         for i, m in enumerate(mats):
             if m.dim() != 2:
                 raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {m.dim()}D")
             if m.dtype is not mats[0].dtype:
-                raise RuntimeError(f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} {m.dtype}")
+                raise RuntimeError(
+                    f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} {m.dtype}"
+                )
             if i and mats[i - 1].shape[1] != m.shape[0]:
-                raise RuntimeError(f"multi_dot(): tensors {i - 1} and {i} with shapes {list(mats[i - 1].shape)} and {list(m.shape)} cannot be multiplied")
+                raise RuntimeError(
+                    f"multi_dot(): tensors {i - 1} and {i} with shapes {list(mats[i - 1].shape)} and {list(m.shape)} cannot be multiplied"
+                )
         return _chain(mats).view(shape)
 
 
@@ -360,7 +398,9 @@ def _chain(mats: list[Tensor]) -> Tensor:
     for length in range(1, n):
         for i in range(n - length):
             j = i + length
-            cost[i][j], cut[i][j] = min((cost[i][k] + cost[k + 1][j] + p[i] * p[k + 1] * p[j + 1], k) for k in range(i, j))
+            cost[i][j], cut[i][j] = min(
+                (cost[i][k] + cost[k + 1][j] + p[i] * p[k + 1] * p[j + 1], k) for k in range(i, j)
+            )
 
     def product(i: int, j: int) -> Tensor:
         return mats[i] if i == j else aten.mm(product(i, cut[i][j]), product(cut[i][j] + 1, j))
@@ -375,7 +415,9 @@ class MatrixRank(Composite):
     """How many singular values exceed max(atol, rtol σ₁)."""
 
     schema = "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor"
-    overloads = ("linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",)
+    overloads = (
+        "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+    )
     public = ""
     out = True
 
@@ -389,7 +431,9 @@ class MatrixRankTol(Composite):
     """How many singular values exceed tol."""
 
     schema = "linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> Tensor"
-    overloads = ("linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool hermitian=False) -> Tensor",)
+    overloads = (
+        "linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool hermitian=False) -> Tensor",
+    )
     public = ""
     out = True
 
@@ -465,7 +509,9 @@ class Tensorinv(Composite):
         first, last = list(a.shape[:ind]), list(a.shape[ind:])
         n, m = math.prod(first), math.prod(last)
         if n != m:
-            raise RuntimeError(f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {m} != {n}")
+            raise RuntimeError(
+                f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {m} != {n}"
+            )
         return aten.linalg_inv(a.reshape(m, n)).reshape([*last, *first])
 
 
@@ -534,12 +580,12 @@ class Vander(Composite):
 class Trilinear(Opaque):
     """Sums of products of three tensors, each first given extents of 1 at its `expand` places."""
 
-    schema = (
-        "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor"
-    )
+    schema = "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor"
     public = "function"
 
-    def meta(a: Tensor, b: Tensor, c: Tensor, ea: Any, eb: Any, ec: Any, sumdim: Any, unroll: int) -> TensorSpec:
+    def meta(
+        a: Tensor, b: Tensor, c: Tensor, ea: Any, eb: Any, ec: Any, sumdim: Any, unroll: int
+    ) -> TensorSpec:
         total = a.dim() + len(ea)
         shape = []
         parts = [_extents(t, e) for t, e in ((a, ea), (b, eb), (c, ec))]
@@ -548,11 +594,23 @@ class Trilinear(Opaque):
                 shape.append(max(p[i] for p in parts))
         return TensorSpec(shape, a.dtype, a.device)
 
-    def kernel(out: Tensor, a: Tensor, b: Tensor, c: Tensor, ea: Any, eb: Any, ec: Any, sumdim: Any, unroll: int) -> None:
+    def kernel(
+        out: Tensor,
+        a: Tensor,
+        b: Tensor,
+        c: Tensor,
+        ea: Any,
+        eb: Any,
+        ec: Any,
+        sumdim: Any,
+        unroll: int,
+    ) -> None:
         a, b, c = (_spread_at(t, e) for t, e in zip(_up(a, b, c), (ea, eb, ec), strict=True))
         slot("copy_into")(out, (a * b * c).sum(list(sumdim)) if sumdim else a * b * c)
 
-    def vjp(b: Any, g: Any, x: Any, y: Any, z: Any, ex: Any, ey: Any, ez: Any, sumdim: Any, unroll: int) -> Any:
+    def vjp(
+        b: Any, g: Any, x: Any, y: Any, z: Any, ex: Any, ey: Any, ez: Any, sumdim: Any, unroll: int
+    ) -> Any:
         wide = [*sumdim]
         return (
             aten._trilinear(g, y, z, wide, ey, ez, ex) if b.needs[0] else None,
@@ -580,17 +638,29 @@ class Bilinear(Composite):
 
     def decompose(x1: Tensor, x2: Tensor, weight: Tensor, bias: Any) -> Tensor:
         if x1.dim() != x2.dim():
-            raise RuntimeError(f"bilinear(): input dimensions do not match: got {x1.dim()} and {x2.dim()}")
+            raise RuntimeError(
+                f"bilinear(): input dimensions do not match: got {x1.dim()} and {x2.dim()}"
+            )
         for i in range(x1.dim() - 1):
             if x1.shape[i] != x2.shape[i]:
-                raise RuntimeError(f"bilinear(): input batch dimensions do not match at dim {i}: got {x1.shape[i]} and {x2.shape[i]}")
+                raise RuntimeError(
+                    f"bilinear(): input batch dimensions do not match at dim {i}: got {x1.shape[i]} and {x2.shape[i]}"
+                )
         for name, t, d in (("input1", x1, 1), ("input2", x2, 2)):
             if t.shape[-1] != weight.shape[d]:
-                raise RuntimeError(f"bilinear(): {name} size does not match weight size: got {t.shape[-1]} but expected {weight.shape[d]}")
+                raise RuntimeError(
+                    f"bilinear(): {name} size does not match weight size: got {t.shape[-1]} but expected {weight.shape[d]}"
+                )
         if bias is not None and bias.shape[0] != weight.shape[0]:
-            raise RuntimeError(f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}")
+            raise RuntimeError(
+                f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}"
+            )
         shape = [*x1.shape[:-1], weight.shape[0]]
-        a = x1.reshape(-1, x1.shape[-1]) if x1.numel() else x1.reshape(math.prod(x1.shape[:-1]), x1.shape[-1])
+        a = (
+            x1.reshape(-1, x1.shape[-1])
+            if x1.numel()
+            else x1.reshape(math.prod(x1.shape[:-1]), x1.shape[-1])
+        )
         b = x2.reshape(a.shape[0], x2.shape[-1])
         out = aten._trilinear(a, b, weight, [1, 3], [1, 2], [0], [2, 3]).reshape(shape)
         return out if bias is None else out + bias
@@ -606,9 +676,13 @@ class NormExceptDim(Composite):
         if dim == -1:
             return aten.norm(v, power)
         if dim == 0:
-            return aten.norm(v.contiguous().view(v.shape[0], -1), power, [1]).view([v.shape[0], *[1] * (v.dim() - 1)])
+            return aten.norm(v.contiguous().view(v.shape[0], -1), power, [1]).view(
+                [v.shape[0], *[1] * (v.dim() - 1)]
+            )
         if dim == v.dim() - 1:
-            return aten.norm(v.contiguous().view(-1, v.shape[-1]), power, [0]).view([*[1] * (v.dim() - 1), v.shape[-1]])
+            return aten.norm(v.contiguous().view(-1, v.shape[-1]), power, [0]).view(
+                [*[1] * (v.dim() - 1), v.shape[-1]]
+            )
         return aten.norm_except_dim(v.transpose(0, dim), power, 0).transpose(0, dim)
 
 
@@ -634,7 +708,9 @@ class WeightNormInterface(Opaque):
 
     def meta(v: Tensor, g: Tensor, dim: int) -> Any:
         if v.device != g.device:
-            raise RuntimeError(f"weight_norm: expected v and g to be on the same device, but v is on {v.device} and g is on {g.device}")
+            raise RuntimeError(
+                f"weight_norm: expected v and g to be on the same device, but v is on {v.device} and g is on {g.device}"
+            )
         kind = dt.float32 if g.dtype is dt.bfloat16 else g.dtype
         return TensorSpec(v.shape, v.dtype, v.device), TensorSpec(g.shape, kind, g.device)
 
@@ -651,9 +727,7 @@ class WeightNormInterface(Opaque):
 class WeightNormInterfaceBackward(Opaque):
     """Gradients of v and g."""
 
-    schema = (
-        "_weight_norm_interface_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
-    )
+    schema = "_weight_norm_interface_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
     public = "function"
 
     def meta(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:
@@ -676,9 +750,7 @@ def _weight_gradients(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) 
 class WeightNormDifferentiable(Composite):
     """The same gradients from operators that can be differentiated again."""
 
-    schema = (
-        "_weight_norm_differentiable_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
-    )
+    schema = "_weight_norm_differentiable_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
     public = "function"
 
     def decompose(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:

@@ -14,7 +14,14 @@ from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_row
 
 
 def softmax_samples(s: Any) -> Iterator[Any]:
-    for shape, dim in (((3, 5), 1), ((3, 5), 0), ((2, 3, 4), -2), ((), 0), ((0, 4), 1), ((4, 33), 1)):
+    for shape, dim in (
+        ((3, 5), 1),
+        ((3, 5), 0),
+        ((2, 3, 4), -2),
+        ((), 0),
+        ((0, 4), 1),
+        ((4, 33), 1),
+    ):
         yield s.sample(s.tensor(shape), dim)
 
 
@@ -46,7 +53,9 @@ class LogSoftmax(Composite):
 
 def softmax_meta(name: str, x: Tensor, dim: int) -> TensorSpec:
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
-        raise NotImplementedError(f"\"{name}_lastdim_kernel_impl\" not implemented for '{dt.scalar_name(x.dtype)}'")
+        raise NotImplementedError(
+            f"\"{name}_lastdim_kernel_impl\" not implemented for '{dt.scalar_name(x.dtype)}'"
+        )
     wrap_dim(dim, x.dim())
     return TensorSpec(x.shape, x.dtype, x.device)
 
@@ -99,7 +108,9 @@ class _LogSoftmax(Opaque):
         return softmax_meta("log_softmax", x, dim)
 
     def kernel(out: Tensor, x: Tensor, dim: int, half_to_float: bool) -> None:
-        run_rows(_LogSoftmax.op, _LogSoftmax.expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
+        run_rows(
+            _LogSoftmax.op, _LogSoftmax.expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype
+        )
 
     def vjp(b: Any, g: Any, x: Any, dim: int, half_to_float: bool) -> Any:
         return aten._log_softmax_backward_data(g, b.out, dim, x.dtype)
@@ -124,7 +135,16 @@ class SoftmaxBackward(Opaque):
         return TensorSpec(o.shape, input_dtype, o.device)
 
     def kernel(out: Tensor, g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> None:
-        run_rows(SoftmaxBackward.op, SoftmaxBackward.expr, (out,), [g, o], wrap_dim(dim, g.dim()), [], [], o.dtype)
+        run_rows(
+            SoftmaxBackward.op,
+            SoftmaxBackward.expr,
+            (out,),
+            [g, o],
+            wrap_dim(dim, g.dim()),
+            [],
+            [],
+            o.dtype,
+        )
 
     def vjp(b: Any, gg: Any, g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
         inner = (gg * o).sum(dim, True)
@@ -152,7 +172,16 @@ class LogSoftmaxBackward(Opaque):
         return TensorSpec(o.shape, input_dtype, o.device)
 
     def kernel(out: Tensor, g: Tensor, o: Tensor, dim: int, input_dtype: Any) -> None:
-        run_rows(LogSoftmaxBackward.op, LogSoftmaxBackward.expr, (out,), [g, o], wrap_dim(dim, g.dim()), [], [], o.dtype)
+        run_rows(
+            LogSoftmaxBackward.op,
+            LogSoftmaxBackward.expr,
+            (out,),
+            [g, o],
+            wrap_dim(dim, g.dim()),
+            [],
+            [],
+            o.dtype,
+        )
 
     def vjp(b: Any, gg: Any, g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
         p = o.exp()
@@ -195,7 +224,9 @@ class LayerNorm(Composite):
     public = "function"
     autocast = "fp32"
 
-    def decompose(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float, cudnn_enable: bool) -> Tensor:
+    def decompose(
+        x: Tensor, shape: Any, weight: Any, bias: Any, eps: float, cudnn_enable: bool
+    ) -> Tensor:
         return aten.native_layer_norm(x, shape, weight, bias, eps)[0]
 
     def samples(s: Any) -> Iterator[Any]:
@@ -279,16 +310,35 @@ class NativeLayerNorm(Opaque):
         rows, cols = rows_of(x, len(shape))
         ins = [as_matrix(dense(x), rows, cols)]
         ins += [as_matrix(dense(t), 1, cols) for t in (weight, bias) if t is not None]
-        views = (as_matrix(outs[0], rows, cols), as_matrix(outs[1], rows, 1), as_matrix(outs[2], rows, 1))
+        views = (
+            as_matrix(outs[0], rows, cols),
+            as_matrix(outs[1], rows, 1),
+            as_matrix(outs[2], rows, 1),
+        )
         if not cols:
             return
         flags = (weight is not None, bias is not None)
-        run_rows(NativeLayerNorm.op, _dropping_flags(_norm_expr(*flags)), views, ins, 1, [eps], [flags], x.dtype)
+        run_rows(
+            NativeLayerNorm.op,
+            _dropping_flags(_norm_expr(*flags)),
+            views,
+            ins,
+            1,
+            [eps],
+            [flags],
+            x.dtype,
+        )
 
     def vjp(b: Any, g: Any, x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
         needs = iter(b.needs)
-        mask = [next(needs), next(needs) if weight is not None else False, next(needs) if bias is not None else False]
-        got = aten.native_layer_norm_backward(g[0], x, shape, b.outs[1], b.outs[2], weight, bias, mask)
+        mask = [
+            next(needs),
+            next(needs) if weight is not None else False,
+            next(needs) if bias is not None else False,
+        ]
+        got = aten.native_layer_norm_backward(
+            g[0], x, shape, b.outs[1], b.outs[2], weight, bias, mask
+        )
         return tuple(r for r, t in zip(got, (x, weight, bias), strict=True) if t is not None)
 
 
@@ -324,14 +374,30 @@ class NativeLayerNormBackward(Opaque):
     )
     public = "function"
 
-    def meta(g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Any:
+    def meta(
+        g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+    ) -> Any:
         return (
             TensorSpec(x.shape, x.dtype, x.device) if mask[0] else None,
-            TensorSpec(shape, (weight if weight is not None else x).dtype, x.device) if mask[1] else None,
-            TensorSpec(shape, (bias if bias is not None else x).dtype, x.device) if mask[2] else None,
+            TensorSpec(shape, (weight if weight is not None else x).dtype, x.device)
+            if mask[1]
+            else None,
+            TensorSpec(shape, (bias if bias is not None else x).dtype, x.device)
+            if mask[2]
+            else None,
         )
 
-    def kernel(outs: Any, g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> None:
+    def kernel(
+        outs: Any,
+        g: Tensor,
+        x: Tensor,
+        shape: Any,
+        mean: Any,
+        rstd: Any,
+        weight: Any,
+        bias: Any,
+        mask: Any,
+    ) -> None:
         rows, cols = rows_of(x, len(shape))
         if not rows or not cols:
             for o in outs:
@@ -339,19 +405,33 @@ class NativeLayerNormBackward(Opaque):
                     _native.zero(o)
             return
         op = NativeLayerNormBackward.op
-        ins = [as_matrix(dense(t), rows, cols) for t in (g, x)] + [as_matrix(dense(t), rows, 1) for t in (mean, rstd)]
+        ins = [as_matrix(dense(t), rows, cols) for t in (g, x)] + [
+            as_matrix(dense(t), rows, 1) for t in (mean, rstd)
+        ]
         if outs[0] is not None:
             more = [as_matrix(dense(weight), 1, cols)] if weight is not None else []
             expr = _dropping_flags(_input_expr(weight is not None))
-            run_rows(op, expr, (as_matrix(outs[0], rows, cols),), [*ins, *more], 1, [], [("x", weight is not None)], x.dtype)
+            run_rows(
+                op,
+                expr,
+                (as_matrix(outs[0], rows, cols),),
+                [*ins, *more],
+                1,
+                [],
+                [("x", weight is not None)],
+                x.dtype,
+            )
         if outs[1] is not None or outs[2] is not None:
             kind = (outs[1] if outs[1] is not None else outs[2]).dtype
             pair = [
-                as_matrix(o, 1, cols) if o is not None else _native.empty((1, cols), kind, x.device) for o in outs[1:]
+                as_matrix(o, 1, cols) if o is not None else _native.empty((1, cols), kind, x.device)
+                for o in outs[1:]
             ]
             run_rows(op, _dropping_flags(_weight_expr), tuple(pair), ins, 0, [], [("w",)], x.dtype)
 
-    def decompose(g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any) -> Any:
+    def decompose(
+        g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+    ) -> Any:
         dims = list(range(x.dim() - len(shape), x.dim()))
         outer = list(range(x.dim() - len(shape)))
         centre = x - x.mean(dims, True)
@@ -382,7 +462,15 @@ class BatchNorm(Composite):
     public = "function"
 
     def decompose(
-        x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, cudnn: bool
+        x: Tensor,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
+        cudnn: bool,
     ) -> Tensor:
         for name, t in (("running_mean", mean), ("running_var", var)):
             if not training and t is None:
@@ -402,9 +490,23 @@ class NativeBatchNorm(Opaque):
     out_args = ("out", "save_mean", "save_invstd")
     differentiable = (0,)
 
-    def meta(x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+    def meta(
+        x: Tensor,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Any:
         c = x.shape[1] if x.dim() > 1 else 0
-        for name, t in (("running_mean", mean), ("running_var", var), ("weight", weight), ("bias", bias)):
+        for name, t in (
+            ("running_mean", mean),
+            ("running_var", var),
+            ("weight", weight),
+            ("bias", bias),
+        ):
             if t is not None and t.numel() != c:
                 raise RuntimeError(f"{name} should contain {c} elements not {t.numel()}")
         kind = weight.dtype if weight is not None else x.dtype
@@ -416,7 +518,17 @@ class NativeBatchNorm(Opaque):
             TensorSpec((n,), kind, x.device),
         )
 
-    def kernel(outs: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> None:
+    def kernel(
+        outs: Any,
+        x: Tensor,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> None:
         out, save_mean, save_invstd = outs
         wide = cast(x, dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x
         shape = channel_shape(x)
@@ -438,13 +550,31 @@ class NativeBatchNorm(Opaque):
         copy_into(out, aten.addcmul(aten.view(beta, shape), wide, aten.view(alpha, shape)))
 
     def vjp(
-        b: Any, g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+        b: Any,
+        g: Any,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        training: bool,
+        momentum: float,
+        eps: float,
     ) -> Any:
         needs = iter(b.needs)
-        mask = [next(needs), next(needs) if weight is not None else False, next(needs) if bias is not None else False]
-        got = aten.native_batch_norm_backward(g[0], x, weight, mean, var, b.outs[1], b.outs[2], training, eps, mask)
+        mask = [
+            next(needs),
+            next(needs) if weight is not None else False,
+            next(needs) if bias is not None else False,
+        ]
+        got = aten.native_batch_norm_backward(
+            g[0], x, weight, mean, var, b.outs[1], b.outs[2], training, eps, mask
+        )
         args = (x, weight, bias)
-        return (*[r for r, t in zip(got, args, strict=True) if t is not None], *[None for t in (mean, var) if t is not None])
+        return (
+            *[r for r, t in zip(got, args, strict=True) if t is not None],
+            *[None for t in (mean, var) if t is not None],
+        )
 
 
 class NativeBatchNormBackward(Opaque):
@@ -458,7 +588,16 @@ class NativeBatchNormBackward(Opaque):
     public = "function"
 
     def run(
-        g: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float, mask: Any
+        g: Tensor,
+        x: Tensor,
+        weight: Any,
+        mean: Any,
+        var: Any,
+        save_mean: Any,
+        save_invstd: Any,
+        train: bool,
+        eps: float,
+        mask: Any,
     ) -> Any:
         half = x.dtype in (dt.bfloat16, dt.float16)
         wide = dt.float32 if half else x.dtype
@@ -489,7 +628,16 @@ class NativeBatchNormBackward(Opaque):
         return dx, dw, db
 
     def meta(
-        g: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float, mask: Any
+        g: Tensor,
+        x: Tensor,
+        weight: Any,
+        mean: Any,
+        var: Any,
+        save_mean: Any,
+        save_invstd: Any,
+        train: bool,
+        eps: float,
+        mask: Any,
     ) -> Any:
         kind = weight.dtype if weight is not None else x.dtype
         return (
@@ -499,7 +647,16 @@ class NativeBatchNormBackward(Opaque):
         )
 
     def decompose(
-        g: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any, train: bool, eps: float, mask: Any
+        g: Tensor,
+        x: Tensor,
+        weight: Any,
+        mean: Any,
+        var: Any,
+        save_mean: Any,
+        save_invstd: Any,
+        train: bool,
+        eps: float,
+        mask: Any,
     ) -> Any:
         shape = channel_shape(x)
         dims = [i for i in range(x.dim()) if i != 1]

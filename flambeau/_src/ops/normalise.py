@@ -33,7 +33,9 @@ class GroupNorm(Composite):
     public = "function"
     autocast = "fp32"
 
-    def decompose(x: Tensor, groups: int, weight: Any, bias: Any, eps: float, cudnn: bool) -> Tensor:
+    def decompose(
+        x: Tensor, groups: int, weight: Any, bias: Any, eps: float, cudnn: bool
+    ) -> Tensor:
         n, c = x.size(0), x.size(1)
         if groups <= 0:
             raise RuntimeError(f"Expected num groups to be greater than 0, got {groups}")
@@ -73,7 +75,9 @@ class NativeGroupNorm(Opaque):
     out_args = ("out0", "out1", "out2")
     undefined_grads = True
 
-    def meta(x: Tensor, weight: Any, bias: Any, n: int, c: int, cells: int, group: int, eps: float) -> Any:
+    def meta(
+        x: Tensor, weight: Any, bias: Any, n: int, c: int, cells: int, group: int, eps: float
+    ) -> Any:
         kind = weight.dtype if weight is not None else bias.dtype if bias is not None else x.dtype
         stride = layout.channels_last_strides(x.shape) if layout.looks_channels_last(x) else None
         return (
@@ -82,7 +86,17 @@ class NativeGroupNorm(Opaque):
             TensorSpec((n, group), kind, x.device),
         )
 
-    def kernel(outs: Any, x: Tensor, weight: Any, bias: Any, n: int, c: int, cells: int, group: int, eps: float) -> None:
+    def kernel(
+        outs: Any,
+        x: Tensor,
+        weight: Any,
+        bias: Any,
+        n: int,
+        c: int,
+        cells: int,
+        group: int,
+        eps: float,
+    ) -> None:
         out, mean, rstd = outs
         rows, width = n * group, c // group * cells
         if not out.numel():
@@ -93,7 +107,16 @@ class NativeGroupNorm(Opaque):
         stats = (as_matrix(mean, rows, 1), as_matrix(rstd, rows, 1))
         xs = as_matrix(dense(x), rows, width)
         if weight is None and bias is None and out._contiguous():
-            run_rows(NativeGroupNorm.op, _norm_rows, (as_matrix(out, rows, width), *stats), [xs], 1, [eps], [("all",)], x.dtype)
+            run_rows(
+                NativeGroupNorm.op,
+                _norm_rows,
+                (as_matrix(out, rows, width), *stats),
+                [xs],
+                1,
+                [eps],
+                [("all",)],
+                x.dtype,
+            )
             return
         wide = dt.float32 if x.dtype in HALF else x.dtype
         both = tuple(_native.empty((rows, 1), wide, x.device) for _ in range(2))
@@ -113,19 +136,38 @@ class NativeGroupNorm(Opaque):
         scale, offset = aten.reshape(scale, shape), aten.reshape(offset, shape)
         aten.copy_(out, aten.addcmul(offset, cast(x, wide), scale))
 
-    def vjp(b: Any, g: Any, x: Any, weight: Any, bias: Any, n: int, c: int, cells: int, group: int, eps: float) -> Any:
+    def vjp(
+        b: Any,
+        g: Any,
+        x: Any,
+        weight: Any,
+        bias: Any,
+        n: int,
+        c: int,
+        cells: int,
+        group: int,
+        eps: float,
+    ) -> Any:
         needs = iter(b.needs)
-        mask = [next(needs), next(needs) if weight is not None else False, next(needs) if bias is not None else False]
+        mask = [
+            next(needs),
+            next(needs) if weight is not None else False,
+            next(needs) if bias is not None else False,
+        ]
         got: Any = (None, None, None)
         if g[0] is not None:
-            got = aten.native_group_norm_backward(g[0], x, b.outs[1], b.outs[2], weight, n, c, cells, group, mask)
+            got = aten.native_group_norm_backward(
+                g[0], x, b.outs[1], b.outs[2], weight, n, c, cells, group, mask
+            )
         if mask[0] and (g[1] is not None or g[2] is not None):
             through = _through_statistics(g[1], g[2], x, b.outs[1], b.outs[2], n, group)
             got = (through if got[0] is None else got[0] + through, *got[1:])
         return tuple(r for r, t in zip(got, (x, weight, bias), strict=True) if t is not None)
 
 
-def _through_statistics(g_mean: Any, g_rstd: Any, x: Any, mean: Any, rstd: Any, n: int, group: int) -> Any:
+def _through_statistics(
+    g_mean: Any, g_rstd: Any, x: Any, mean: Any, rstd: Any, n: int, group: int
+) -> Any:
     """The input's gradient when the mean and the reciprocal deviation are used themselves."""
     rows = x.reshape(n, group, x.numel() // max(n * group, 1))
     count = max(rows.shape[-1], 1)
@@ -158,7 +200,18 @@ class NativeGroupNormBackward(Opaque):
     out = "out"
     out_args = ("out0", "out1", "out2")
 
-    def meta(g: Tensor, x: Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, cells: int, group: int, mask: Any) -> Any:
+    def meta(
+        g: Tensor,
+        x: Tensor,
+        mean: Any,
+        rstd: Any,
+        weight: Any,
+        n: int,
+        c: int,
+        cells: int,
+        group: int,
+        mask: Any,
+    ) -> Any:
         kind = x.dtype if weight is None else weight.dtype
         stride = layout.channels_last_strides(x.shape) if layout.looks_channels_last(x) else None
         return (
@@ -168,7 +221,17 @@ class NativeGroupNormBackward(Opaque):
         )
 
     def kernel(
-        outs: Any, g: Tensor, x: Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, cells: int, group: int, mask: Any
+        outs: Any,
+        g: Tensor,
+        x: Tensor,
+        mean: Any,
+        rstd: Any,
+        weight: Any,
+        n: int,
+        c: int,
+        cells: int,
+        group: int,
+        mask: Any,
     ) -> None:
         wide = dt.float32 if x.dtype in HALF else x.dtype
         parts = [cast(t, wide) if t is not None else None for t in (g, x, mean, rstd, weight)]
@@ -177,18 +240,38 @@ class NativeGroupNormBackward(Opaque):
                 aten.copy_(o, r)
 
     def decompose(
-        g: Tensor, x: Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, cells: int, group: int, mask: Any
+        g: Tensor,
+        x: Tensor,
+        mean: Any,
+        rstd: Any,
+        weight: Any,
+        n: int,
+        c: int,
+        cells: int,
+        group: int,
+        mask: Any,
     ) -> Any:
         rows = x.reshape(n, group, c // group * cells)
         centre = rows - rows.mean(-1, True)
         variance = (centre * centre).mean(-1, True)
         eps = (1 / (rstd * rstd)).view(n, group, 1).detach() - variance.detach()
         again = (variance + eps).rsqrt()
-        return _gradients(g, x, rows.mean(-1), again.view(n, group), weight, n, c, cells, group, mask)
+        return _gradients(
+            g, x, rows.mean(-1), again.view(n, group), weight, n, c, cells, group, mask
+        )
 
 
 def _fast_gradients(
-    g: Tensor, x: Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, cells: int, group: int, mask: Any
+    g: Tensor,
+    x: Tensor,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    n: int,
+    c: int,
+    cells: int,
+    group: int,
+    mask: Any,
 ) -> Any:
     """`_gradients` from two sums a channel: dx is linear in g and x with coefficients a group."""
     per = c // group
@@ -213,7 +296,16 @@ def _fast_gradients(
 
 
 def _gradients(
-    g: Tensor, x: Tensor, mean: Any, rstd: Any, weight: Any, n: int, c: int, cells: int, group: int, mask: Any
+    g: Tensor,
+    x: Tensor,
+    mean: Any,
+    rstd: Any,
+    weight: Any,
+    n: int,
+    c: int,
+    cells: int,
+    group: int,
+    mask: Any,
 ) -> Any:
     """The three gradients as expressions of the statistics."""
     per = c // group
@@ -243,18 +335,36 @@ class InstanceNorm(Composite):
     public = "function"
 
     def decompose(
-        x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, use_input: bool, momentum: float, eps: float, cudnn: bool
+        x: Tensor,
+        weight: Any,
+        bias: Any,
+        mean: Any,
+        var: Any,
+        use_input: bool,
+        momentum: float,
+        eps: float,
+        cudnn: bool,
     ) -> Tensor:
         if not use_input and (mean is None or var is None):
-            raise RuntimeError("Expected running_mean and running_var to be defined when use_input_stats is false")
+            raise RuntimeError(
+                "Expected running_mean and running_var to be defined when use_input_stats is false"
+            )
         n, c = x.size(0), x.size(1)
         shape = [1, n * c, *x.shape[2:]]
-        weight, bias, many_mean, many_var = (None if t is None else aten.repeat(t, [n]) for t in (weight, bias, mean, var))
-        fmt = layout.channels_last if layout.looks_channels_last(x) and x.dim() == 4 else layout.contiguous_format
+        weight, bias, many_mean, many_var = (
+            None if t is None else aten.repeat(t, [n]) for t in (weight, bias, mean, var)
+        )
+        fmt = (
+            layout.channels_last
+            if layout.looks_channels_last(x) and x.dim() == 4
+            else layout.contiguous_format
+        )
         if x.dim() == 5 and layout.looks_channels_last(x):
             fmt = layout.channels_last_3d
         flat = aten.view(aten.contiguous(x), shape)
-        out = aten.batch_norm(flat, weight, bias, many_mean, many_var, use_input, momentum, eps, cudnn)
+        out = aten.batch_norm(
+            flat, weight, bias, many_mean, many_var, use_input, momentum, eps, cudnn
+        )
         for running, many in ((mean, many_mean), (var, many_var)):
             if running is not None:
                 aten.alias(running).copy_(aten.mean(aten.view(many, [n, c]), [0], False))
@@ -263,13 +373,19 @@ class InstanceNorm(Composite):
 
     def samples(s: Any) -> Iterator[Any]:
         for shape in ((2, 3, 5), (2, 3, 4, 2)):
-            yield s.sample(s.tensor(shape), s.tensor(3), s.tensor(3), None, None, True, 0.1, 1e-5, True)
+            yield s.sample(
+                s.tensor(shape), s.tensor(3), s.tensor(3), None, None, True, 0.1, 1e-5, True
+            )
             yield s.sample(s.tensor(shape), None, None, None, None, True, 0.1, 1e-5, True)
 
 
 def _check_rms(x: Tensor, shape: Sequence[int], weight: Any) -> None:
     n = len(shape)
-    if n and (x.dim() < n or tuple(x.shape[x.dim() - n :]) != tuple(shape)) and (weight is None or tuple(weight.shape) == tuple(shape)):
+    if (
+        n
+        and (x.dim() < n or tuple(x.shape[x.dim() - n :]) != tuple(shape))
+        and (weight is None or tuple(weight.shape) == tuple(shape))
+    ):
         wanted = "".join(f", {s}" if i else f"{s}" for i, s in enumerate(shape))
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape [*{wanted}], but got input of size{list(x.shape)}"
@@ -282,7 +398,9 @@ def _rms(x: Tensor, shape: Sequence[int], weight: Any, eps: float | None) -> tup
     eps = _EPSILON[x.dtype] if eps is None else eps
     wide = dt.float32 if x.dtype in HALF else x.dtype
     up = x.to(wide)
-    rstd = aten.rsqrt(aten.mean(aten.pow(up, 2), list(range(x.dim() - len(shape), x.dim())), True).add_(eps))
+    rstd = aten.rsqrt(
+        aten.mean(aten.pow(up, 2), list(range(x.dim() - len(shape), x.dim())), True).add_(eps)
+    )
     out = up * rstd
     if weight is not None:
         out = out * weight
@@ -303,7 +421,9 @@ class RmsNorm(Composite):
 
     def samples(s: Any) -> Iterator[Any]:
         for shape, n in (((3, 8), 1), ((2, 3, 4), 2), ((0, 4), 1), ((5, 33), 1)):
-            yield s.sample(s.tensor(shape), shape[len(shape) - n :], s.tensor(shape[len(shape) - n :]), 1e-5)
+            yield s.sample(
+                s.tensor(shape), shape[len(shape) - n :], s.tensor(shape[len(shape) - n :]), 1e-5
+            )
             yield s.sample(s.tensor(shape), shape[len(shape) - n :])
 
 
@@ -342,13 +462,19 @@ class FusedRmsNormBackward(Opaque):
     def meta(g: Tensor, x: Tensor, shape: Any, rstd: Any, weight: Any, mask: Any) -> Any:
         return (
             TensorSpec(x.shape, x.dtype, x.device) if mask[0] else None,
-            TensorSpec(weight.shape, weight.dtype, x.device) if mask[1] and weight is not None else None,
+            TensorSpec(weight.shape, weight.dtype, x.device)
+            if mask[1] and weight is not None
+            else None,
         )
 
-    def kernel(outs: Any, g: Tensor, x: Tensor, shape: Any, rstd: Any, weight: Any, mask: Any) -> None:
+    def kernel(
+        outs: Any, g: Tensor, x: Tensor, shape: Any, rstd: Any, weight: Any, mask: Any
+    ) -> None:
         wide = rstd.dtype
         w = None if weight is None else cast(weight, wide)
-        for o, r in zip(outs, _rms_gradients(cast(g, wide), cast(x, wide), shape, rstd, w, mask), strict=True):
+        for o, r in zip(
+            outs, _rms_gradients(cast(g, wide), cast(x, wide), shape, rstd, w, mask), strict=True
+        ):
             if o is not None:
                 aten.copy_(o, r)
 

@@ -139,7 +139,11 @@ class Op:
     """One ATen overload. Calling it dispatches; the arguments stand in schema order, complete."""
 
     def __init__(
-        self, decl: type[Declaration], text: str, variant: str = "functional", base: Op | None = None
+        self,
+        decl: type[Declaration],
+        text: str,
+        variant: str = "functional",
+        base: Op | None = None,
     ) -> None:
         self.decl = decl
         self.text = text
@@ -190,7 +194,11 @@ class Op:
         number = NODE_NUMBERS.get((self.name, self.overload), 0)
         full = name if "Backward" in name else f"{name}Backward{number}"
         members = slot("node_members")(self)
-        return type(full, (_native.Node,), {"__slots__": (), "__module__": "torch.autograd.graph", **members})
+        return type(
+            full,
+            (_native.Node,),
+            {"__slots__": (), "__module__": "torch.autograd.graph", **members},
+        )
 
     @cached_property
     def fast(self) -> Any:
@@ -229,14 +237,18 @@ def inplace_text(text: str, given: bool | str) -> str:
     head, _, rest = text.partition("(")
     ns, colon, head = head.rpartition("::")
     name, dot, overload = head.partition(".")
-    rest = rest.replace("Tensor self", "Tensor(a!) self", 1).replace("Tensor input", "Tensor(a!) input", 1)
+    rest = rest.replace("Tensor self", "Tensor(a!) self", 1).replace(
+        "Tensor input", "Tensor(a!) input", 1
+    )
     args, _, _ = rest.rpartition("->")
     return f"{ns}{colon}{name}_{dot}{overload}({args}-> Tensor(a!)"
 
 
 def out_text(op: Op, decl: type[Declaration]) -> str:
     """'exp(Tensor self) -> Tensor' → 'exp.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)'."""
-    overload = decl.out if isinstance(decl.out, str) else f"{op.overload}_out" if op.overload else "out"
+    overload = (
+        decl.out if isinstance(decl.out, str) else f"{op.overload}_out" if op.overload else "out"
+    )
     head, _, rest = op.text.partition("(")
     ns, colon, head = head.rpartition("::")
     args, _, _ = rest.rpartition("->")

@@ -44,14 +44,16 @@ class OpOverload:
         self._overloadname = op.overload or "default"
         self.namespace = self._namespace = op.namespace
         self.__name__ = f"{op.name}.{self._overloadname}"
-        self.__qualname__ = self._name = (
-            f"{op.namespace}::{op.name}" + (f".{op.overload}" if op.overload else "")
+        self.__qualname__ = self._name = f"{op.namespace}::{op.name}" + (
+            f".{op.overload}" if op.overload else ""
         )
         self.__module__ = f"flambeau._ops.{op.namespace}"
         self._cached: dict[str, Any] = {}
 
     def __repr__(self) -> str:
-        return f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+        return (
+            f"<OpOverload(op='{self.namespace}.{self._opname}', overload='{self._overloadname}')>"
+        )
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self._opname}.{self._overloadname}"
@@ -242,7 +244,7 @@ class OpOverloadPacket:
     def __getattr__(self, key: str) -> OpOverload:
         if key.startswith("__"):
             raise AttributeError(
-                f"'{str(self)}' can't have an overload name beginning with '__' and the underlying "
+                f"'{self!s}' can't have an overload name beginning with '__' and the underlying "
                 f"op {self!r} has no attribute {key} either."
             )
         op = self._packet.overload(key)

@@ -30,14 +30,25 @@ def check_alpha(x: Any, y: Any, alpha: Any) -> None:
     if isinstance(alpha, bool) and any(d is not dt.bool_ for d in types):
         raise RuntimeError("Boolean alpha only supported for Boolean results.")
     if isinstance(alpha, float) and all(dt.is_integral(d) for d in types):
-        raise RuntimeError("For integral input tensors, argument alpha must not be a floating point number.")
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
     if isinstance(alpha, complex) and not any(d.is_complex for d in types):
-        raise RuntimeError("For non-complex input tensors, argument alpha must not be a complex number.")
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
 
 
 def binary_samples(s: Any) -> Iterator[Any]:
     """Shapes that every binary operator should meet."""
-    for a, b in (((3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (2,)), ((2, 3, 4), (4,)), ((0, 3), (3,)), ((), ())):
+    for a, b in (
+        ((3, 4), (3, 4)),
+        ((3, 1), (1, 4)),
+        ((), (2,)),
+        ((2, 3, 4), (4,)),
+        ((0, 3), (3,)),
+        ((), ()),
+    ):
         yield s.sample(s.tensor(a), s.tensor(b, low=0.5))
 
 
@@ -194,7 +205,9 @@ class DivMode(Binary):
     def check(x: Any, y: Any, mode: Any) -> None:
         if mode not in (None, "trunc", "floor"):
             raise RuntimeError(
-                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '" + str(mode) + "'"
+                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '"
+                + str(mode)
+                + "'"
             )
         if mode is not None and dtype_of(x) is dt.bool_ and dtype_of(y) is dt.bool_:
             raise NotImplementedError(f"\"div_{mode}_cpu\" not implemented for 'Bool'")
@@ -208,7 +221,13 @@ class DivMode(Binary):
         return slot("default_float")() if args[2] is None and dt.is_integral(common) else common
 
     def expr(k: Any, a: Any, b: Any, mode: Any) -> Any:
-        return a / b if mode is None else k.trunc_divide(a, b) if mode == "trunc" else k.floor_divide(a, b)
+        return (
+            a / b
+            if mode is None
+            else k.trunc_divide(a, b)
+            if mode == "trunc"
+            else k.floor_divide(a, b)
+        )
 
     def vjp(b: Any, g: Any, x: Any, y: Any, mode: Any) -> Any:
         if mode is None:
@@ -267,7 +286,9 @@ class Remainder(Binary):
         return k.remainder(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g, -g * aten.div(x, y, rounding_mode="floor") if b.needs[-1] and isinstance(y, Tensor) else None
+        return g, -g * aten.div(x, y, rounding_mode="floor") if b.needs[-1] and isinstance(
+            y, Tensor
+        ) else None
 
 
 class Fmod(Remainder):
@@ -280,7 +301,9 @@ class Fmod(Remainder):
         return k.fmod(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g, -g * aten.div(x, y, rounding_mode="trunc") if b.needs[-1] and isinstance(y, Tensor) else None
+        return g, -g * aten.div(x, y, rounding_mode="trunc") if b.needs[-1] and isinstance(
+            y, Tensor
+        ) else None
 
 
 _SPECIAL_EXPONENTS = (0, 1, 2, 3, 0.5, -1, -2, -0.5)
@@ -329,10 +352,16 @@ class PowTensor(Pointwise):
     def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
         gx = ge = None
         if b.needs[0]:
-            gx = aten.where(e == 0, aten.zeros((), dtype=g.dtype, device=g.device), g * conj(e * x.pow(e - 1)))
+            gx = aten.where(
+                e == 0, aten.zeros((), dtype=g.dtype, device=g.device), g * conj(e * x.pow(e - 1))
+            )
         if b.needs[1]:
             cond = aten.logical_and(x == 0, e >= 0) if not e.dtype.is_complex else x == 0
-            ge = g * conj(aten.where(cond, aten.zeros((), dtype=b.out.dtype, device=g.device), b.out * x.log()))
+            ge = g * conj(
+                aten.where(
+                    cond, aten.zeros((), dtype=b.out.dtype, device=g.device), b.out * x.log()
+                )
+            )
         return gx, ge
 
 
@@ -392,11 +421,21 @@ class PowNumber(Pointwise):
     def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
         if x == 0:
             zero = aten.zeros((), dtype=g.dtype, device=g.device)
-            return aten.where(e >= 0, zero, g * float("-inf")) if False else g * aten.where(e == 0, zero, zero)
+            return (
+                aten.where(e >= 0, zero, g * float("-inf"))
+                if False
+                else g * aten.where(e == 0, zero, zero)
+            )
         import cmath  # lazy: only for complex and negative bases
         import math  # lazy: with it
 
-        log = math.log(x) if not isinstance(x, complex) and x > 0 else cmath.log(x) if g.dtype.is_complex else math.nan
+        log = (
+            math.log(x)
+            if not isinstance(x, complex) and x > 0
+            else cmath.log(x)
+            if g.dtype.is_complex
+            else math.nan
+        )
         return g * conj(b.out * log)
 
 
@@ -532,7 +571,9 @@ def _extreme(name: str) -> tuple[Any, Any]:
         half = aten.where(tie, g / 2, g)
         return (
             aten.masked_fill(half, lose, 0) if b.needs[0] else None,
-            aten.masked_fill(half, (x > y) if name == "maximum" else (x < y), 0) if b.needs[1] else None,
+            aten.masked_fill(half, (x > y) if name == "maximum" else (x < y), 0)
+            if b.needs[1]
+            else None,
         )
 
     return expr, vjp

@@ -23,24 +23,35 @@ def pooled(n: int, k: int, s: int, p: int, d: int, ceil: bool) -> int:
     return out
 
 
-def geometry(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, d: int, name: str) -> Any:
+def geometry(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, d: int, name: str
+) -> Any:
     kernel = spatial(kernel, d, "kernel_size")
     stride = spatial(stride, d, "stride") if len(stride) else kernel
     padding, dilation = spatial(padding, d, "padding"), spatial(dilation, d, "dilation")
     if any(s == 0 for s in stride):
         raise RuntimeError("stride should not be zero")
     if any(k <= 0 for k in kernel):
-        raise RuntimeError(f"kernel size should be greater than zero, but got {', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d:], kernel, strict=True))}")
+        raise RuntimeError(
+            f"kernel size should be greater than zero, but got {', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d :], kernel, strict=True))}"
+        )
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
         raise RuntimeError(
             f"pad should be at most half of effective kernel size, but got pad={max(padding)}, kernel_size={kernel[0]} and dilation={dilation[0]}"
         )
     if x.dim() not in (d + 1, d + 2):
-        raise RuntimeError(f"{name}: Expected {d + 1}D or {d + 2}D input tensor, but got {x.dim()}D" if d > 1 else f"Expected 2D or 3D input to {name}, but got input of size {list(x.shape)}")
-    size = [pooled(n, k, s, p, dl, ceil) for n, k, s, p, dl in zip(x.shape[-d:], kernel, stride, padding, dilation, strict=True)]
+        raise RuntimeError(
+            f"{name}: Expected {d + 1}D or {d + 2}D input tensor, but got {x.dim()}D"
+            if d > 1
+            else f"Expected 2D or 3D input to {name}, but got input of size {list(x.shape)}"
+        )
+    size = [
+        pooled(n, k, s, p, dl, ceil)
+        for n, k, s, p, dl in zip(x.shape[-d:], kernel, stride, padding, dilation, strict=True)
+    ]
     if any(v < 1 for v in size):
         raise RuntimeError(
-            f"Given input size: ({'x'.join(map(str, x.shape[-d - 1:]))}). Calculated output size: "
+            f"Given input size: ({'x'.join(map(str, x.shape[-d - 1 :]))}). Calculated output size: "
             f"({'x'.join(map(str, [x.shape[-d - 1], *size]))}). Output size is too small"
         )
     return kernel, stride, padding, dilation, size
@@ -54,7 +65,11 @@ def batched(t: Tensor, d: int) -> Tensor:
 
 
 def _stride(x: Tensor, shape: Any) -> Any:
-    return layout.channels_last_strides(shape) if layout.looks_channels_last(x) and len(shape) in (4, 5) else None
+    return (
+        layout.channels_last_strides(shape)
+        if layout.looks_channels_last(x) and len(shape) in (4, 5)
+        else None
+    )
 
 
 def _max(d: int) -> None:
@@ -64,30 +79,61 @@ def _max(d: int) -> None:
     def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
         size = geometry(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d")[4]
         if not (x.dtype.is_floating_point or dt.is_integral(x.dtype, with_bool=False)):
-            raise NotImplementedError(f"\"max_pool{d}d\" not implemented for '{dt.scalar_name(x.dtype)}'")
+            raise NotImplementedError(
+                f"\"max_pool{d}d\" not implemented for '{dt.scalar_name(x.dtype)}'"
+            )
         shape = [*x.shape[:-d], *size]
         st = _stride(x, shape)
         return TensorSpec(shape, x.dtype, x.device, st), TensorSpec(shape, dt.int64, x.device, st)
 
-    def kernel_(outs: Any, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> None:
+    def kernel_(
+        outs: Any, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> None:
         k, s, p, dl, _ = geometry(x, kernel, stride, padding, dilation, ceil, d, "")
         slot("max_pool")(batched(outs[0], d), batched(outs[1], d), batched(x, d), k, s, p, dl)
 
-    def vjp(b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-        return getattr(aten, name + "_backward")(g[0], x, kernel, stride, padding, dilation, ceil, b.outs[1])
+    def vjp(
+        b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Any:
+        return getattr(aten, name + "_backward")(
+            g[0], x, kernel, stride, padding, dilation, ceil, b.outs[1]
+        )
 
     def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
 
-    def back_kernel(out: Tensor, g: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Tensor) -> None:
+    def back_kernel(
+        out: Tensor,
+        g: Tensor,
+        x: Tensor,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil: bool,
+        indices: Tensor,
+    ) -> None:
         slot("scatter_planes")(batched(out, d), batched(g, d), batched(indices, d))
 
-    def back_vjp(b: Any, gg: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: Any) -> Any:
+    def back_vjp(
+        b: Any,
+        gg: Any,
+        g: Any,
+        x: Any,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        ceil: bool,
+        indices: Any,
+    ) -> Any:
         flat = gg.reshape([*gg.shape[:-d], -1])
         picked = flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).reshape(indices.shape)
         return picked, aten.zeros_like(x) if b.needs[1] else None, None
 
-    def plain(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Tensor:
+    def plain(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Tensor:
         return getattr(aten, name)(x, kernel, stride, padding, dilation, ceil)[0]
 
     common = {"__module__": __name__}
@@ -107,10 +153,17 @@ def _max(d: int) -> None:
         })  # fmt: skip
         return
 
-    def one_indices(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
+    def one_indices(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Any:
         geometry(x, kernel, stride, padding, dilation, ceil, 1, "max_pool1d")
         out, i = aten.max_pool2d_with_indices(
-            x.unsqueeze(-2), [1, *kernel], [1, *stride] if len(stride) else [], [0, *padding], [1, *dilation], ceil
+            x.unsqueeze(-2),
+            [1, *kernel],
+            [1, *stride] if len(stride) else [],
+            [0, *padding],
+            [1, *dilation],
+            ceil,
         )
         return out.squeeze(-2), i.squeeze(-2)
 
@@ -127,7 +180,9 @@ def _max(d: int) -> None:
     })  # fmt: skip
 
 
-def divisor(x: Tensor, kernel: Any, stride: Any, padding: Any, size: Any, include: bool, override: Any) -> Any:
+def divisor(
+    x: Tensor, kernel: Any, stride: Any, padding: Any, size: Any, include: bool, override: Any
+) -> Any:
     """What each window's sum is divided by."""
     import numpy as np  # lazy: NumPy is heavy
 
@@ -151,33 +206,79 @@ def _avg(d: int) -> None:
     name = f"avg_pool{d}d"
     if d == 1:
 
-        def one(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool) -> Tensor:
+        def one(
+            x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool
+        ) -> Tensor:
             geometry(x, kernel, stride, padding, [1], ceil, 1, name)
-            return aten.avg_pool2d(x.unsqueeze(-2), [1, *kernel], [1, *stride] if len(stride) else [], [0, *padding], ceil, include).squeeze(-2)
+            return aten.avg_pool2d(
+                x.unsqueeze(-2),
+                [1, *kernel],
+                [1, *stride] if len(stride) else [],
+                [0, *padding],
+                ceil,
+                include,
+            ).squeeze(-2)
 
         type("AvgPool1d", (Composite,), {"__doc__": "The mean of each window.", "__module__": __name__, "decompose": one,
              "schema": f"{name}(Tensor self, {args}) -> Tensor", "public": "function, nn"})  # fmt: skip
         return
 
-    def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> Any:
+    def meta(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any
+    ) -> Any:
         if override == 0:
             raise RuntimeError("divisor must be not zero")
         shape = [*x.shape[:-d], *geometry(x, kernel, stride, padding, [1], ceil, d, name)[4]]
         return TensorSpec(shape, x.dtype, x.device, _stride(x, shape))
 
-    def kernel_(out: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> None:
+    def kernel_(
+        out: Tensor,
+        x: Tensor,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        ceil: bool,
+        include: bool,
+        override: Any,
+    ) -> None:
         k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
-        slot("avg_pool")(batched(out, d), batched(x, d), k, s, p, divisor(x, k, s, p, size, include, override))
+        slot("avg_pool")(
+            batched(out, d), batched(x, d), k, s, p, divisor(x, k, s, p, size, include, override)
+        )
 
-    def vjp(b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> Any:
-        return getattr(aten, name + "_backward")(g, x, kernel, stride, padding, ceil, include, override)
+    def vjp(
+        b: Any,
+        g: Any,
+        x: Any,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        ceil: bool,
+        include: bool,
+        override: Any,
+    ) -> Any:
+        return getattr(aten, name + "_backward")(
+            g, x, kernel, stride, padding, ceil, include, override
+        )
 
     def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
 
-    def back_kernel(out: Tensor, g: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any) -> None:
+    def back_kernel(
+        out: Tensor,
+        g: Tensor,
+        x: Tensor,
+        kernel: Any,
+        stride: Any,
+        padding: Any,
+        ceil: bool,
+        include: bool,
+        override: Any,
+    ) -> None:
         k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
-        slot("avg_pool_backward")(batched(out, d), batched(g, d), k, s, p, divisor(x, k, s, p, size, include, override))
+        slot("avg_pool_backward")(
+            batched(out, d), batched(g, d), k, s, p, divisor(x, k, s, p, size, include, override)
+        )
 
     def back_vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:
         return getattr(aten, name)(gg, *rest), aten.zeros_like(x) if b.needs[1] else None
@@ -202,9 +303,14 @@ def _adaptive(d: int) -> None:
         return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
 
     def decompose(x: Tensor, size: Any) -> Tensor:
-        size = [x.shape[-d + i] if s is None else s for i, s in enumerate(spatial(size, d, "output_size"))]
+        size = [
+            x.shape[-d + i] if s is None else s
+            for i, s in enumerate(spatial(size, d, "output_size"))
+        ]
         if x.dim() not in (d + 1, d + 2):
-            raise RuntimeError(f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got {list(x.shape)}")
+            raise RuntimeError(
+                f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got {list(x.shape)}"
+            )
         if all(s == 1 for s in size):
             return x.mean(list(range(-d, 0)), True)
         for i in range(d):
@@ -215,7 +321,9 @@ def _adaptive(d: int) -> None:
             if n % o == 0:
                 x = x.unflatten(axis, (o, n // o)).mean(axis + 1)
             else:
-                x = aten.cat([x.narrow(axis, a, z - a).mean(axis, True) for a, z in bounds(n, o)], axis)
+                x = aten.cat(
+                    [x.narrow(axis, a, z - a).mean(axis, True) for a, z in bounds(n, o)], axis
+                )
         return x
 
     type(f"AdaptiveAvgPool{d}d", (Composite,), {"__doc__": "Means over windows that tile the input.", "__module__": __name__,

@@ -43,7 +43,13 @@ def result_type(values: Iterable[Any]) -> dt.dtype:
         if isinstance(v, Tensor):
             if v._is_wrapped_number:
                 d = v.dtype
-                d = state.process.default_dtype if d.is_floating_point else number_type(1j) if d.is_complex else d
+                d = (
+                    state.process.default_dtype
+                    if d.is_floating_point
+                    else number_type(1j)
+                    if d.is_complex
+                    else d
+                )
                 number = d if number is None else dt.promote_types(number, d)
             elif v.dim():
                 dim = v.dtype if dim is None else dt.promote_types(dim, v.dtype)

@@ -46,7 +46,9 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     sizes, strides = self.shape, self.stride()
     if isinstance(ambiguity_check, (list, tuple)):
         if not all(isinstance(f, layout.memory_format) for f in ambiguity_check):
-            raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
+            raise TypeError(
+                "The ambiguity_check argument must be a bool or a list of memory formats."
+            )
         ambiguous = sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1
     else:
         ambiguous = bool(ambiguity_check) and any(
@@ -112,7 +114,9 @@ def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
     return _store_all(self, [callable(v) for v in _flat(self)])
 
 
-def _mapped(name: str, self: Tensor, others: tuple[Tensor, ...], callable: Callable[..., Any]) -> Tensor:
+def _mapped(
+    name: str, self: Tensor, others: tuple[Tensor, ...], callable: Callable[..., Any]
+) -> Tensor:
     for t in (self, *others):
         _refuse_recorded(name, t)
     for label, t in zip(("other",) if len(others) == 1 else ("x", "y"), others, strict=True):
@@ -121,7 +125,9 @@ def _mapped(name: str, self: Tensor, others: tuple[Tensor, ...], callable: Calla
                 f"{name}: expected {dt.type_name(self.dtype)} for '{label}' (got {dt.type_name(t.dtype)})"
             )
     spread = [_flat(t.expand(self.shape)) for t in others]
-    return _store_all(self, [callable(*values) for values in zip(_flat(self), *spread, strict=True)])
+    return _store_all(
+        self, [callable(*values) for values in zip(_flat(self), *spread, strict=True)]
+    )
 
 
 @overridable

@@ -8,9 +8,8 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, by_number
+from flambeau._src.ops.call import aten, by_number, check_no_self_overlap, resize_output
 from flambeau._src.ops.copying import copy_into
-from flambeau._src.ops.call import check_no_self_overlap, resize_output
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
 from flambeau._src.ops.op import Declaration
@@ -40,7 +39,9 @@ def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
         return
     order = memory_order(t)
     fresh = _native.empty([t.shape[i] for i in order], t.dtype, t.device)
-    source(fresh.data_ptr(), fresh.numel(), t.dtype.code, *args, *((1,) if draw == "normal" else ()))
+    source(
+        fresh.data_ptr(), fresh.numel(), t.dtype.code, *args, *((1,) if draw == "normal" else ())
+    )
     view = _native.alias(Tensor, t, fresh.shape, [t.stride()[i] for i in order], t.storage_offset())
     copy_into(view, fresh)
 
@@ -85,7 +86,9 @@ class Uniform(Draw):
     def run(t: Tensor, low: float, high: float, generator: Any) -> Tensor:
         check_floating("check_uniform_bounds", t)
         if low > high:
-            raise RuntimeError(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+            raise RuntimeError(
+                f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
+            )
         fill(t, "uniform", low, high, generator=generator)
         return t
 
@@ -103,7 +106,14 @@ class Normal(Draw):
             real = dt.REAL_OF[t.dtype]
             pair = _native.empty((*t.shape, 2), real, t.device)
             fill(pair, "normal", 0.0, std / 2**0.5, generator=generator)
-            whole = _native.wrap(Tensor, pair.untyped_storage(), t.dtype, t.shape, [s // 2 for s in pair.stride()[:-1]], 0)
+            whole = _native.wrap(
+                Tensor,
+                pair.untyped_storage(),
+                t.dtype,
+                t.shape,
+                [s // 2 for s in pair.stride()[:-1]],
+                0,
+            )
             copy_into(t, whole if mean == 0 else whole + mean)
             return t
         fill(t, "normal", mean, std, generator=generator)
@@ -142,7 +152,9 @@ class RandomTo(Draw):
 class BernoulliFloat(Draw):
     """1 with probability p, else 0."""
 
-    schema = "bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)"
+    schema = (
+        "bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)"
+    )
 
     def run(t: Tensor, p: float, generator: Any) -> Tensor:
         if not 0 <= p <= 1:
@@ -154,27 +166,41 @@ class BernoulliFloat(Draw):
 class BernoulliTensor(Draw):
     """1 with the probability that stands in p at the same place."""
 
-    schema = "bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)"
+    schema = (
+        "bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)"
+    )
 
     def run(t: Tensor, p: Tensor, generator: Any) -> Tensor:
         if p.dtype.is_complex or not p.dtype.is_floating_point:
-            raise NotImplementedError(f"\"bernoulli_tensor_cpu_p_\" not implemented for '{dt.scalar_name(p.dtype)}'")
+            raise NotImplementedError(
+                f"\"bernoulli_tensor_cpu_p_\" not implemented for '{dt.scalar_name(p.dtype)}'"
+            )
         if t.dtype.is_complex:
-            raise NotImplementedError(f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dt.scalar_name(t.dtype)}'")
+            raise NotImplementedError(
+                f"\"bernoulli_tensor_cpu_self_\" not implemented for '{dt.scalar_name(t.dtype)}'"
+            )
         check_no_self_overlap(t)
-        wide = _native.empty(t.shape, p.dtype if p.dtype in (dt.float32, dt.float64) else dt.float32, t.device)
+        wide = _native.empty(
+            t.shape, p.dtype if p.dtype in (dt.float32, dt.float64) else dt.float32, t.device
+        )
         copy_into(wide, p)
         if not wide.numel():
             return t
         if bool(((wide < 0) | (wide > 1)).any()):
-            raise RuntimeError("Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)")
+            raise RuntimeError(
+                "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+            )
         target, fresh = t, t
         if not t._contiguous():  # drawn in the order of t's memory
             order = memory_order(t)
             wide = aten.permute(wide, order).contiguous()
-            target = _native.alias(Tensor, t, wide.shape, [t.stride()[i] for i in order], t.storage_offset())
+            target = _native.alias(
+                Tensor, t, wide.shape, [t.stride()[i] for i in order], t.storage_offset()
+            )
             fresh = _native.empty(wide.shape, t.dtype, t.device)
-        pick(generator).bernoulli_each(fresh.data_ptr(), fresh.numel(), t.dtype.code, wide.data_ptr(), wide.dtype.code)
+        pick(generator).bernoulli_each(
+            fresh.data_ptr(), fresh.numel(), t.dtype.code, wide.data_ptr(), wide.dtype.code
+        )
         if fresh is not t:
             copy_into(target, fresh)
         return t
@@ -257,14 +283,24 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
     def meta(*args: Any) -> TensorSpec:
         heads, tail = args[:n], args[n:]
         options = tail[-4:]
-        size = (heads[0],) if kind == "length" else next(a for a, s in zip(heads, sizes, strict=True) if "size" in s)
+        size = (
+            (heads[0],)
+            if kind == "length"
+            else next(a for a, s in zip(heads, sizes, strict=True) if "size" in s)
+        )
         return spec(size, options[0] or default, *options[1:3])
 
     def kernel(out: Tensor, *args: Any) -> None:
         generator = args[n] if len(args) == n + 5 else None
         body(out, generator, *args[:n])
 
-    options = OPTIONS if default is None else OPTIONS.replace("dtype=None", "dtype=long", 1).replace("ScalarType? dtype=long", "ScalarType? dtype=None")
+    options = (
+        OPTIONS
+        if default is None
+        else OPTIONS.replace("dtype=None", "dtype=long", 1).replace(
+            "ScalarType? dtype=long", "ScalarType? dtype=None"
+        )
+    )
     head, _, overload = name.partition(".")
     for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
         o = "_".join(x for x in (overload, suffix) if x)
@@ -277,8 +313,18 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
 
 _factory("rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g))
 _factory("randn", "int[] size", lambda out, g, size: Normal.run(out, 0.0, 1.0, g))
-_factory("randint", "int high, int[] size", lambda out, g, high, size: RandomFrom.run(out, 0, high, g), default=dt.int64)
-_factory("randint.low", "int low, int high, int[] size", lambda out, g, low, high, size: RandomFrom.run(out, low, high, g), default=dt.int64)
+_factory(
+    "randint",
+    "int high, int[] size",
+    lambda out, g, high, size: RandomFrom.run(out, 0, high, g),
+    default=dt.int64,
+)
+_factory(
+    "randint.low",
+    "int low, int high, int[] size",
+    lambda out, g, low, high, size: RandomFrom.run(out, low, high, g),
+    default=dt.int64,
+)
 
 
 def _permute(out: Tensor, g: Any, n: int) -> None:
@@ -307,7 +353,15 @@ def _like(name: str, lead: str, body: Any) -> None:
 
     head, _, overload = name.partition(".")
     for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
-        o = "_".join(x for x in (overload.replace("_dtype", "") if suffix else overload, suffix, "dtype" if suffix and overload.endswith("_dtype") else "") if x)
+        o = "_".join(
+            x
+            for x in (
+                overload.replace("_dtype", "") if suffix else overload,
+                suffix,
+                "dtype" if suffix and overload.endswith("_dtype") else "",
+            )
+            if x
+        )
         type(f"{head}{o}", (Like,), {
             "__doc__": f"{head}: random numbers in self's shape.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel,
             "geometry_only": True, "schema": f"{head}{'.' + o if o else ''}(Tensor self{', ' + lead if lead else ''}, *, {gen}{LIKE}) -> Tensor",
@@ -317,7 +371,11 @@ def _like(name: str, lead: str, body: Any) -> None:
 _like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g))
 _like("randn_like", "", lambda out, g: Normal.run(out, 0.0, 1.0, g))
 _like("randint_like", "int high", lambda out, g, high: RandomFrom.run(out, 0, high, g))
-_like("randint_like.low_dtype", "int low, int high", lambda out, g, low, high: RandomFrom.run(out, low, high, g))
+_like(
+    "randint_like.low_dtype",
+    "int low, int high",
+    lambda out, g, low, high: RandomFrom.run(out, low, high, g),
+)
 
 
 class NormalTensors(Opaque):
@@ -337,7 +395,9 @@ class NormalTensors(Opaque):
         _scaled(out, mean, std, generator)
 
     def vjp(b: Any, g: Any, mean: Tensor, std: Tensor, generator: Any) -> Any:
-        return aten.zeros_like(mean) if b.needs[0] else None, aten.zeros_like(std) if b.needs[1] else None
+        return aten.zeros_like(mean) if b.needs[0] else None, aten.zeros_like(std) if b.needs[
+            1
+        ] else None
 
 
 def _scaled(out: Tensor, mean: Any, std: Any, generator: Any) -> None:
@@ -354,7 +414,9 @@ def _scaled(out: Tensor, mean: Any, std: Any, generator: Any) -> None:
 class NormalTensorFloat(NormalTensors):
     """Normal with a mean for every element."""
 
-    schema = "normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor"
+    schema = (
+        "normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor"
+    )
     out = "Tensor_float_out"
 
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
@@ -399,7 +461,16 @@ class NormalSize(Factory):
     out = "float_float_out"
     compute_out = draw_into
 
-    def meta(mean: float, std: float, size: Any, generator: Any, dtype: Any, layout: Any, device: Any, pin: Any) -> TensorSpec:
+    def meta(
+        mean: float,
+        std: float,
+        size: Any,
+        generator: Any,
+        dtype: Any,
+        layout: Any,
+        device: Any,
+        pin: Any,
+    ) -> TensorSpec:
         return spec(size, dtype, layout, device)
 
     def kernel(out: Tensor, mean: float, std: float, size: Any, generator: Any, *rest: Any) -> None:
@@ -417,7 +488,9 @@ class Multinomial(Opaque):
     @classmethod
     def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
         if outs[0].dtype is not dt.int64:
-            raise RuntimeError(f"multinomial expects Long tensor out, got: {dt.scalar_name(outs[0].dtype)}")
+            raise RuntimeError(
+                f"multinomial expects Long tensor out, got: {dt.scalar_name(outs[0].dtype)}"
+            )
         return False
 
     def meta(p: Tensor, n: int, replacement: bool, generator: Any) -> TensorSpec:
@@ -426,11 +499,15 @@ class Multinomial(Opaque):
         if p.shape[-1] > 1 << 24:
             raise RuntimeError("number of categories cannot exceed 2^24")
         if not p.dtype.is_floating_point:
-            raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {dt.scalar_name(p.dtype)}")
+            raise RuntimeError(
+                f"multinomial only supports floating-point dtypes for input, got: {dt.scalar_name(p.dtype)}"
+            )
         if n <= 0:
             raise RuntimeError("cannot sample n_sample <= 0 samples")
         if not replacement and n > p.shape[-1]:
-            raise RuntimeError("cannot sample n_sample > prob_dist.size(-1) samples without replacement")
+            raise RuntimeError(
+                "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+            )
         return TensorSpec((*p.shape[:-1], n), dt.int64, p.device)
 
     def kernel(out: Tensor, p: Tensor, n: int, replacement: bool, generator: Any) -> None:
@@ -444,9 +521,15 @@ class Multinomial(Opaque):
             q = p / q
             copy_into(out, aten.argmax(q, -1, True) if n == 1 else aten.topk(q, n)[1])
             return
-        wide = p if p.dtype in (dt.float32, dt.float64) and p._contiguous() else cast(p, dt.float32).contiguous()
+        wide = (
+            p
+            if p.dtype in (dt.float32, dt.float64) and p._contiguous()
+            else cast(p, dt.float32).contiguous()
+        )
         rows = p.shape[0] if p.dim() == 2 else 1
-        bad = pick(generator).choices(out.data_ptr(), rows, wide.data_ptr(), wide.dtype.code, p.shape[-1], n)
+        bad = pick(generator).choices(
+            out.data_ptr(), rows, wide.data_ptr(), wide.dtype.code, p.shape[-1], n
+        )
         if bad:
             raise RuntimeError(
                 ("invalid multinomial distribution (encountering probability entry < 0)",

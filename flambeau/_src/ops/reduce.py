@@ -23,7 +23,13 @@ def spread(g: Any, x: Any, dim: Any, keepdim: bool) -> Any:
 
 def reduction_samples(s: Any) -> Iterator[Any]:
     """Dimensions, keepdim, and shapes that a reduction with dims should meet."""
-    for shape, dim, keep in (((3, 4), 0, False), ((3, 4), (0, 1), True), ((2, 3, 4, 5), (1, 3), False), ((), 0, False), ((3, 0), 0, False)):
+    for shape, dim, keep in (
+        ((3, 4), 0, False),
+        ((3, 4), (0, 1), True),
+        ((2, 3, 4, 5), (1, 3), False),
+        ((), 0, False),
+        ((3, 0), 0, False),
+    ):
         yield s.sample(s.tensor(shape), dim, keep)
 
 
@@ -138,7 +144,11 @@ class MeanDim(Reduction):
         return spread(g, x, dim, keepdim) / n
 
     def samples(s: Any) -> Iterator[Any]:
-        for shape, dim, keep in (((3, 4), 0, False), ((3, 4), (0, 1), True), ((2, 3, 4, 5), (1, 3), False)):
+        for shape, dim, keep in (
+            ((3, 4), 0, False),
+            ((3, 4), (0, 1), True),
+            ((2, 3, 4, 5), (1, 3), False),
+        ):
             yield s.sample(s.tensor(shape), dim, keep)
 
 
@@ -157,7 +167,11 @@ def _truth(name: str) -> None:
     for title, schema, out in (
         ("", f"{name}(Tensor self) -> Tensor", "all_out"),
         ("Dim", f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", "out"),
-        ("Dims", f"{name}.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", "dims_out"),
+        (
+            "Dims",
+            f"{name}.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor",
+            "dims_out",
+        ),
     ):
         type(f"{name.capitalize()}{title}", (Truth,), {
             "__doc__": f"{name} of the truth values.", "__module__": __name__, "schema": schema, "out": out, "expr": expr,
@@ -232,7 +246,9 @@ def even_share(g: Any, x: Any, value: Any, dim: Any, keepdim: bool) -> Any:
     if x.dtype.is_floating_point:
         mask = mask | (aten.isnan(x) & aten.isnan(value))
     mask = mask.to(g.dtype)
-    count = mask.sum(dim if dim is None else list(wrap_dims(dim, x.dim())), True) if x.dim() else mask
+    count = (
+        mask.sum(dim if dim is None else list(wrap_dims(dim, x.dim())), True) if x.dim() else mask
+    )
     return g * mask / count
 
 
@@ -388,17 +404,55 @@ def _moments() -> None:
         return k.sqrt(v), m
 
     common: dict[str, Any] = {"__module__": __name__, "check": check}
-    type("Var", (Variance,), {"schema": f"var.correction{args} -> Tensor", "expr": var, "vjp": var_vjp, **common})
-    type("Std", (Variance,), {"schema": f"std.correction{args} -> Tensor", "expr": std, "vjp": std_vjp, **common})
-    two = {**common, "result_types": (None, None), "out_args": ("out0", "out1"), "undefined_grads": True}
-    type("VarMean", (Variance,), {"schema": f"var_mean.correction{args} -> (Tensor, Tensor)", "expr": _variance, "vjp": pair_vjp(var_vjp), **two})
-    type("StdMean", (Variance,), {"schema": f"std_mean.correction{args} -> (Tensor, Tensor)", "expr": std_mean, "vjp": pair_vjp(std_vjp), **two})
-    for name, returns in (("var", "Tensor"), ("std", "Tensor"), ("var_mean", "(Tensor, Tensor)"), ("std_mean", "(Tensor, Tensor)")):
+    type(
+        "Var",
+        (Variance,),
+        {"schema": f"var.correction{args} -> Tensor", "expr": var, "vjp": var_vjp, **common},
+    )
+    type(
+        "Std",
+        (Variance,),
+        {"schema": f"std.correction{args} -> Tensor", "expr": std, "vjp": std_vjp, **common},
+    )
+    two = {
+        **common,
+        "result_types": (None, None),
+        "out_args": ("out0", "out1"),
+        "undefined_grads": True,
+    }
+    type(
+        "VarMean",
+        (Variance,),
+        {
+            "schema": f"var_mean.correction{args} -> (Tensor, Tensor)",
+            "expr": _variance,
+            "vjp": pair_vjp(var_vjp),
+            **two,
+        },
+    )
+    type(
+        "StdMean",
+        (Variance,),
+        {
+            "schema": f"std_mean.correction{args} -> (Tensor, Tensor)",
+            "expr": std_mean,
+            "vjp": pair_vjp(std_vjp),
+            **two,
+        },
+    )
+    for name, returns in (
+        ("var", "Tensor"),
+        ("std", "Tensor"),
+        ("var_mean", "(Tensor, Tensor)"),
+        ("std_mean", "(Tensor, Tensor)"),
+    ):
 
         def unbiased_all(self: Tensor, unbiased: bool, *, _f: str = name) -> Any:
             return getattr(aten, _f)(self, None, correction=int(unbiased))
 
-        def unbiased_dim(self: Tensor, dim: Any, unbiased: bool, keepdim: bool, *, _f: str = name) -> Any:
+        def unbiased_dim(
+            self: Tensor, dim: Any, unbiased: bool, keepdim: bool, *, _f: str = name
+        ) -> Any:
             return getattr(aten, _f)(self, dim, correction=int(unbiased), keepdim=keepdim)
 
         title = "".join(p.capitalize() for p in name.split("_"))

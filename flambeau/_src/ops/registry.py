@@ -9,47 +9,47 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import SLOTS, fill
 from flambeau._src.ops import (  # noqa: F401
     activation,
-    scan,
-    search,
-    loss,
+    arranging,
     attention,
     compare,
     conv,
-    padding,
-    pool,
     copying,
     creation,
+    distance,
     elementary,
-    indexing,
-    arranging,
     embedding,
+    factor,
+    fused,
     gather,
     index,
+    indexing,
     joining,
-    fused,
-    factor,
-    solve,
+    kinds,
     linalg,
-    matrices,
+    loss,
+    margins,
     matmul,
+    matrices,
     norm,
     normalise,
+    padding,
     pointwise,
+    pool,
     random,
     reduce,
-    special,
     resample,
+    scan,
+    search,
     shapes,
     shift,
     shrink,
-    distance,
-    margins,
+    solve,
+    special,
     storages,
     strided,
     unfold,
     views,
 )
-from flambeau._src.ops import kinds
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
 
@@ -66,7 +66,10 @@ def kernel_requests() -> list[tuple[Any, ...]]:
     found: dict[Any, tuple[Any, ...]] = {}
 
     def collect(name: str, expr: Any, kind: str, ins: Any, outs: Any, kinds: Any, key: Any) -> None:
-        found.setdefault((name, kind, ins, outs, len(kinds)), (name, expr, kind, ins, outs, len(kinds), kinds or None))
+        found.setdefault(
+            (name, kind, ins, outs, len(kinds)),
+            (name, expr, kind, ins, outs, len(kinds), kinds or None),
+        )
 
     def nothing(*args: Any) -> None:
         return None
@@ -146,7 +149,16 @@ def _call_exact(d: Any) -> None:
 
 def _call_casts() -> None:
     """Copies between the common dtypes."""
-    names = (dt.float32, dt.float64, dt.bfloat16, dt.float16, dt.int64, dt.int32, dt.uint8, dt.bool_)
+    names = (
+        dt.float32,
+        dt.float64,
+        dt.bfloat16,
+        dt.float16,
+        dt.int64,
+        dt.int32,
+        dt.uint8,
+        dt.bool_,
+    )
     for a in names:
         x = aten.ones((4, 4), dtype=a)
         for b in names:

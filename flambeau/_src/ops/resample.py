@@ -42,7 +42,9 @@ def _cubic_weights(t: Any, a: float) -> list[Any]:
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
 
 
-def taps(mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kind: Any) -> list[tuple[Any, Any]]:
+def taps(
+    mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kind: Any
+) -> list[tuple[Any, Any]]:
     """[(places in the input, weights or None)], one pair a neighbour."""
     import numpy as np  # lazy: NumPy is heavy
 
@@ -62,7 +64,10 @@ def taps(mode: str, n_in: int, n_out: int, align: bool, scale: float | None, kin
     t = np.clip(at - low, 0, 1)
     if mode == "linear":
         return [(low, (1 - t).astype(kind)), (np.minimum(low + 1, n_in - 1), t.astype(kind))]
-    return [(np.clip(low - 1 + i, 0, n_in - 1), w.astype(kind)) for i, w in enumerate(_cubic_weights(t, _CUBIC))]
+    return [
+        (np.clip(low - 1 + i, 0, n_in - 1), w.astype(kind))
+        for i, w in enumerate(_cubic_weights(t, _CUBIC))
+    ]
 
 
 def _filter(mode: str, x: Any) -> Any:
@@ -118,7 +123,9 @@ def _check(x_shape: Sequence[int], size: Sequence[int], d: int) -> None:
     if len(size) != d:
         raise RuntimeError(f"It is expected output_size equals to {d}, but got size {len(size)}")
     if len(x_shape) != d + 2:
-        raise RuntimeError(f"It is expected input_size equals to {d + 2}, but got size {len(x_shape)}")
+        raise RuntimeError(
+            f"It is expected input_size equals to {d + 2}, but got size {len(x_shape)}"
+        )
     names = "DHW"[3 - d :]
     if min(*x_shape[2:], *size) < 1:
         before = ", ".join(f"{c}: {s}" for c, s in zip(names, x_shape[2:], strict=True))
@@ -129,7 +136,11 @@ def _check(x_shape: Sequence[int], size: Sequence[int], d: int) -> None:
 
 
 def _stride(shape: Sequence[int], like: Tensor) -> Any:
-    return layout.channels_last_strides(shape) if len(shape) in (4, 5) and layout.looks_channels_last(like) else None
+    return (
+        layout.channels_last_strides(shape)
+        if len(shape) in (4, 5) and layout.looks_channels_last(like)
+        else None
+    )
 
 
 class Resampling:
@@ -147,9 +158,15 @@ class Resampling:
     def meta(self, x: Tensor, size: Any, *rest: Any) -> TensorSpec:
         _check(x.shape, size, self.d)
         if not all(x.shape[1:]):
-            raise RuntimeError(f"Non-empty {self.d + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}")
+            raise RuntimeError(
+                f"Non-empty {self.d + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}"
+            )
         if not x.dtype.is_floating_point and x.dtype is not dt.uint8:
-            kernel = f"{self.name}_channels_last" if self.mode == "linear" and self.d == 2 else "compute_indices_weights_" + self.mode.partition("-")[0]
+            kernel = (
+                f"{self.name}_channels_last"
+                if self.mode == "linear" and self.d == 2
+                else "compute_indices_weights_" + self.mode.partition("-")[0]
+            )
             raise not_implemented(kernel, x)
         shape = [*x.shape[:2], *size]
         return TensorSpec(shape, x.dtype, x.device, _stride(shape, x))
@@ -167,7 +184,9 @@ class Resampling:
         for i in range(self.d - 1, -1, -1):
             axis = 2 + i
             if self.smooth:
-                a = _along(a, filtered(self.mode, a.shape[axis], size[i], align, scales[i], kind).T, axis)
+                a = _along(
+                    a, filtered(self.mode, a.shape[axis], size[i], align, scales[i], kind).T, axis
+                )
                 continue
             pairs = taps(self.mode, a.shape[axis], size[i], align, scales[i], kind)
             spread = [-1 if j == axis else 1 for j in range(a.ndim)]
@@ -187,7 +206,9 @@ class Resampling:
         _check(shape, size, self.d)
         full = [*shape[:2], *size]
         if g.dim() != self.d + 2:
-            raise RuntimeError(f"Expected grad_output to be a tensor of dimension {self.d + 2} but got: dimension {g.dim()}")
+            raise RuntimeError(
+                f"Expected grad_output to be a tensor of dimension {self.d + 2} but got: dimension {g.dim()}"
+            )
         for i, n in enumerate(full):
             if g.shape[i] != n:
                 raise RuntimeError(
@@ -223,7 +244,9 @@ class Resampling:
         if size is None:
             spatial = x.shape[2:]
             if len(factors) != len(spatial):
-                raise RuntimeError(f"It is expected scale_factors equals to {len(spatial)}, but got size {len(factors)}")
+                raise RuntimeError(
+                    f"It is expected scale_factors equals to {len(spatial)}, but got size {len(factors)}"
+                )
             size = [math.floor(float(n) * f) for n, f in zip(spatial, factors, strict=True)]
             scales = tuple(factors)
         else:
@@ -245,11 +268,19 @@ class Resampling:
 
 def declare_resampling(name: str, d: int, mode: str, smooth: bool = False) -> None:
     r = Resampling(name, d, mode, smooth)
-    scales = "float? scales=None" if d == 1 else ", ".join(f"float? scales_{c}=None" for c in "dhw"[3 - d :])
+    scales = (
+        "float? scales=None"
+        if d == 1
+        else ", ".join(f"float? scales_{c}=None" for c in "dhw"[3 - d :])
+    )
     head = "bool align_corners, " if r.linear else ""
     words = {"nearest-exact": "NearestExact"}.get(mode, "")
     node = "".join(p.capitalize() for p in name.strip("_").split("_"))
-    node = node.replace(f"{d}d", f"{d}D") if not words else node.replace(f"exact{d}d", f"Exact{d}D").replace(f"{d}d", f"{d}D")
+    node = (
+        node.replace(f"{d}d", f"{d}D")
+        if not words
+        else node.replace(f"exact{d}d", f"Exact{d}D").replace(f"{d}d", f"{d}D")
+    )
     common = {"__module__": __name__, "public": "nn", "geometry_only": False}
     type(name + "_vec", (Composite,), {
         "__doc__": f"Resize the spatial dimensions ({mode}).", "__module__": __name__, "public": "nn", "decompose": lambda *a: r.plain(*a),

@@ -92,7 +92,9 @@ class Logcumsumexp(Opaque):
         return TensorSpec(x.shape, x.dtype, x.device, _native.geometry_of([x])[1])
 
     def kernel(out: Tensor, x: Tensor, dim: int) -> None:
-        run_rows(Logcumsumexp.op, Logcumsumexp.expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
+        run_rows(
+            Logcumsumexp.op, Logcumsumexp.expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype
+        )
 
     def vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
         if not x.dim():
@@ -140,10 +142,20 @@ _extreme_scan("cummin")
 
 
 SORT, STABLE, TOP, KTH = range(4)  # what _native.order_rows does
-RADIX = 32768  # torch sorts longer vectors of integers by their digits, which keeps equal ones in order
+RADIX = (
+    32768  # torch sorts longer vectors of integers by their digits, which keeps equal ones in order
+)
 
 
-def order_rows(how: int, outs: Any, x: Tensor, dim: int, k: int = 0, descending: bool = False, sorted_: bool = True) -> None:
+def order_rows(
+    how: int,
+    outs: Any,
+    x: Tensor,
+    dim: int,
+    k: int = 0,
+    descending: bool = False,
+    sorted_: bool = True,
+) -> None:
     """Values and their places along dim; NaN counts as the largest."""
     if not outs[0].numel():
         return
@@ -174,10 +186,17 @@ class SortStable(Opaque):
         if x.dtype.is_complex:
             raise RuntimeError("sort(): complex dtypes are not supported")
         st = _native.geometry_of([x])[1]
-        return TensorSpec(x.shape, x.dtype, x.device, st), TensorSpec(x.shape, dt.int64, x.device, st)
+        return TensorSpec(x.shape, x.dtype, x.device, st), TensorSpec(
+            x.shape, dt.int64, x.device, st
+        )
 
     def kernel(outs: Any, x: Tensor, stable: Any, dim: int, descending: bool) -> None:
-        digits = x.dim() == 1 and x.numel() >= RADIX and not descending and dt.is_integral(x.dtype, with_bool=False)
+        digits = (
+            x.dim() == 1
+            and x.numel() >= RADIX
+            and not descending
+            and dt.is_integral(x.dtype, with_bool=False)
+        )
         order_rows(STABLE if stable or digits else SORT, outs, x, dim, 0, descending)
 
     def vjp(b: Any, g: Any, x: Any, stable: Any, dim: int, descending: bool) -> Any:
@@ -187,7 +206,9 @@ class SortStable(Opaque):
 class Sort(Composite):
     """Sorted along a dimension, with the indices."""
 
-    schema = "sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"
+    schema = (
+        "sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"
+    )
     level = "explicit"
     out = "values"
     out_args = ("values", "indices")
@@ -215,7 +236,9 @@ class Argsort(Composite):
 class ArgsortStable(Composite):
     """The indices that sort along a dimension, equal elements in order."""
 
-    schema = "argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor"
+    schema = (
+        "argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor"
+    )
 
     def decompose(x: Tensor, stable: bool, dim: int, descending: bool) -> Tensor:
         return aten.sort(x, stable=stable, dim=dim, descending=descending)[1]

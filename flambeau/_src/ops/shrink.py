@@ -11,7 +11,15 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import HALF
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Declaration, Opaque, Pointwise, TensorSpec, cast, wrap_dim
+from flambeau._src.ops.kinds import (
+    Composite,
+    Declaration,
+    Opaque,
+    Pointwise,
+    TensorSpec,
+    cast,
+    wrap_dim,
+)
 from flambeau._src.ops.pointwise import unary_samples
 
 
@@ -43,7 +51,11 @@ class Softshrink(Pointwise):
     samples = unary_samples
 
     def check(x: Any, lambd: Any) -> None:
-        top = {dt.float64: 1.7976931348623157e308, dt.float16: 65504.0, dt.bfloat16: 3.38953e38}.get(x.dtype, 3.40282e38)
+        top = {
+            dt.float64: 1.7976931348623157e308,
+            dt.float16: 65504.0,
+            dt.bfloat16: 3.38953e38,
+        }.get(x.dtype, 3.40282e38)
         if not 0 <= lambd <= top:
             raise RuntimeError(
                 f"lambda must be in range [0, {top:g}] for input dtype {dt.scalar_name(x.dtype)}, but found {lambd:g}"
@@ -69,8 +81,16 @@ def _shrink_backward(name: str, schema: str, public: str) -> None:
     })  # fmt: skip
 
 
-_shrink_backward("hardshrink_backward", "hardshrink_backward(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor", "")
-_shrink_backward("softshrink_backward", "softshrink_backward(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor", "nn")
+_shrink_backward(
+    "hardshrink_backward",
+    "hardshrink_backward(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor",
+    "",
+)
+_shrink_backward(
+    "softshrink_backward",
+    "softshrink_backward(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor",
+    "nn",
+)
 
 
 class Relu6(Composite):
@@ -94,7 +114,9 @@ class Prelu(Composite):
 
     def decompose(x: Tensor, weight: Tensor) -> Tensor:
         if x.dtype is not weight.dtype:
-            raise RuntimeError(f"prelu: Type promoting not supported. Got {dt.scalar_name(x.dtype)} and {dt.scalar_name(weight.dtype)}")
+            raise RuntimeError(
+                f"prelu: Type promoting not supported. Got {dt.scalar_name(x.dtype)} and {dt.scalar_name(weight.dtype)}"
+            )
         if weight.numel() != 1:
             if not x.dim():
                 raise RuntimeError("Not allow zero-dim input tensor.")
@@ -105,7 +127,9 @@ class Prelu(Composite):
                     f"{weight.numel()} and channel size = {channels}."
                 )
         if weight.dim() > 1:
-            raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}")
+            raise RuntimeError(
+                f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}"
+            )
         if weight.dim() != x.dim():
             if not x.dim():
                 weight = weight.squeeze()
@@ -139,12 +163,16 @@ class PreluKernel(Pointwise):
 class PreluKernelBackward(Opaque):
     """Both gradients of _prelu_kernel, of the broadcast shape."""
 
-    schema = "_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)"
+    schema = (
+        "_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)"
+    )
     public = "function"
 
     def meta(g: Tensor, x: Tensor, w: Tensor) -> Any:
         shape, stride = slot("broadcast_geometry")([g, x, w])
-        return TensorSpec(shape, x.dtype, x.device, stride), TensorSpec(shape, x.dtype, x.device, stride)
+        return TensorSpec(shape, x.dtype, x.device, stride), TensorSpec(
+            shape, x.dtype, x.device, stride
+        )
 
     def kernel(outs: Any, g: Tensor, x: Tensor, w: Tensor) -> None:
         slot("copy_into")(outs[0], aten.where(x > 0, g, w * g))
@@ -178,7 +206,9 @@ class Glu(Opaque):
             raise RuntimeError("glu does not support 0-dimensional tensors")
         d = wrap_dim(dim, x.dim())
         if x.shape[d] % 2:
-            raise RuntimeError(f"Halving dimension must be even, but dimension {d} is size {x.shape[d]}")
+            raise RuntimeError(
+                f"Halving dimension must be even, but dimension {d} is size {x.shape[d]}"
+            )
         shape = list(x.shape)
         shape[d] //= 2
         first = aten.narrow(x, d, 0, shape[d])
@@ -189,7 +219,9 @@ class Glu(Opaque):
         d = wrap_dim(dim, x.dim())
         wide = cast(x, dt.float32) if x.dtype in HALF else x
         n = x.shape[d] // 2
-        slot("copy_into")(out, aten.narrow(wide, d, 0, n) * aten.sigmoid(aten.narrow(wide, d, n, n)))
+        slot("copy_into")(
+            out, aten.narrow(wide, d, 0, n) * aten.sigmoid(aten.narrow(wide, d, n, n))
+        )
 
     def vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
         return aten.glu_backward(g, x, dim)
@@ -233,16 +265,24 @@ class RreluWithNoise(Declaration):
     public = "nn"
     random = True
 
-    def run(x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any) -> Tensor:
+    def run(
+        x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any
+    ) -> Tensor:
         if x.shape != noise.shape:
-            raise RuntimeError(f"noise tensor shape must match self tensor shape. Got self.shape = {list(x.shape)} noise.shape = {list(noise.shape)}")
+            raise RuntimeError(
+                f"noise tensor shape must match self tensor shape. Got self.shape = {list(x.shape)} noise.shape = {list(noise.shape)}"
+            )
         return _rrelu(x, noise, lower, upper, training, generator)
 
-    def vjp(b: Any, g: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, generator: Any) -> Any:
+    def vjp(
+        b: Any, g: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, generator: Any
+    ) -> Any:
         return aten.rrelu_with_noise_backward(g, x, noise, lower, upper, training, False), None
 
 
-def _rrelu(x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any) -> Tensor:
+def _rrelu(
+    x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any
+) -> Tensor:
     from flambeau._src.ops.random import fill  # the streams are drawn in the order of torch
 
     lower, upper = float(lower), float(upper)
@@ -267,20 +307,49 @@ class RreluBackward(Opaque):
     )
     public = "function"
 
-    def meta(g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, is_result: bool) -> TensorSpec:
+    def meta(
+        g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, is_result: bool
+    ) -> TensorSpec:
         shape, stride = slot("broadcast_geometry")([g, x])
         return TensorSpec(shape, g.dtype, g.device, stride)
 
-    def kernel(out: Tensor, g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, is_result: bool) -> None:
-        slot("copy_into")(out, RreluBackward.decompose(g, x, noise, lower, upper, training, is_result))
+    def kernel(
+        out: Tensor,
+        g: Tensor,
+        x: Tensor,
+        noise: Tensor,
+        lower: Any,
+        upper: Any,
+        training: bool,
+        is_result: bool,
+    ) -> None:
+        slot("copy_into")(
+            out, RreluBackward.decompose(g, x, noise, lower, upper, training, is_result)
+        )
 
-    def decompose(g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, is_result: bool) -> Tensor:
+    def decompose(
+        g: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, is_result: bool
+    ) -> Tensor:
         if training and upper - lower > 1e-6:
             return g * noise
         return aten.where(x > 0, g, g * ((lower + upper) / 2))
 
-    def vjp(b: Any, gg: Any, g: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, is_result: bool) -> Any:
-        return aten.rrelu_with_noise_backward(gg, x, noise, lower, upper, training, is_result), aten.zeros_like(x) if b.needs[1] else None, None
+    def vjp(
+        b: Any,
+        gg: Any,
+        g: Any,
+        x: Any,
+        noise: Any,
+        lower: Any,
+        upper: Any,
+        training: bool,
+        is_result: bool,
+    ) -> Any:
+        return (
+            aten.rrelu_with_noise_backward(gg, x, noise, lower, upper, training, is_result),
+            aten.zeros_like(x) if b.needs[1] else None,
+            None,
+        )
 
 
 class Rrelu(Composite):

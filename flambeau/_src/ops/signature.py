@@ -38,15 +38,18 @@ class JitType:
 
     def kind(self) -> str:
         """'TensorType', 'ListType', …: torch's name of the type's class."""
-        return {"number": "NumberType", "str": "StringType"}.get(self.kind_, f"{self.kind_.capitalize()}Type" if self.kind_.islower() else f"{self.kind_}Type")
+        return {"number": "NumberType", "str": "StringType"}.get(
+            self.kind_,
+            f"{self.kind_.capitalize()}Type" if self.kind_.islower() else f"{self.kind_}Type",
+        )
 
-    def getElementType(self) -> JitType:  # noqa: N802  (torch's name)
+    def getElementType(self) -> JitType:
         """What a list or an optional holds."""
         if self.element is None:
             raise RuntimeError(f"{self} has no element type")
         return self.element
 
-    def isSubtypeOf(self, other: JitType) -> bool:  # noqa: N802  (torch's name)
+    def isSubtypeOf(self, other: JitType) -> bool:
         """Whether a value of this type may stand where `other` is asked for."""
         return self == other or (other.kind_ == "Optional" and self == other.element)
 
@@ -113,7 +116,11 @@ class Argument:
         from flambeau._src.core.layout import FORMATS  # a rare read
 
         value = self._arg.default
-        return FORMATS.get(value, value) if isinstance(value, str) and self._arg.type in ("MemoryFormat", "Layout") else value
+        return (
+            FORMATS.get(value, value)
+            if isinstance(value, str) and self._arg.type in ("MemoryFormat", "Layout")
+            else value
+        )
 
     def has_default_value(self) -> bool:
         """Whether the argument may be left out."""

@@ -11,7 +11,15 @@ from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.factor import (
-    check_floating, check_matrix, columned, lu_arrays, lu_solution, permutation, put, real_dtype, substitute,
+    check_floating,
+    check_matrix,
+    columned,
+    lu_arrays,
+    lu_solution,
+    permutation,
+    put,
+    real_dtype,
+    substitute,
 )  # fmt: skip
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 
@@ -39,7 +47,14 @@ def sum_batch(g: Any, like: Any) -> Any:
     if g is None or g.shape == like.shape:
         return g
     extra = g.dim() - like.dim()
-    dims = [*range(extra), *(i + extra for i in range(like.dim() - 2) if like.shape[i] == 1 and g.shape[i + extra] != 1)]
+    dims = [
+        *range(extra),
+        *(
+            i + extra
+            for i in range(like.dim() - 2)
+            if like.shape[i] == 1 and g.shape[i + extra] != 1
+        ),
+    ]
     return g.sum(dims, True).reshape(like.shape) if dims else g.reshape(like.shape)
 
 
@@ -65,7 +80,9 @@ class SolveEx(Opaque):
 
     def meta(a: Tensor, b: Tensor, left: bool, check: bool) -> Any:
         if a.dtype is not b.dtype:
-            raise RuntimeError(f"linalg.solve: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead")
+            raise RuntimeError(
+                f"linalg.solve: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+            )
         check_matrix(a, "linalg.solve", square=True)
         vector = is_vector(a, b)
         if vector and not left:
@@ -128,7 +145,9 @@ class SolveEx(Opaque):
             return ga, None
         if vector:
             gb = gb.squeeze(-1)
-            return ga, gb if gb.shape == rhs.shape else gb.sum(list(range(gb.dim() - rhs.dim()))).reshape(rhs.shape)
+            return ga, gb if gb.shape == rhs.shape else gb.sum(
+                list(range(gb.dim() - rhs.dim()))
+            ).reshape(rhs.shape)
         return ga, sum_batch(gb, rhs)
 
 
@@ -168,7 +187,9 @@ class SolveTriangular(Opaque):
     def meta(a: Tensor, b: Tensor, upper: bool, left: bool, unit: bool) -> TensorSpec:
         name = "linalg.solve_triangular"
         if a.dtype is not b.dtype:
-            raise RuntimeError(f"{name}: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead")
+            raise RuntimeError(
+                f"{name}: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+            )
         check_matrix(a, name, square=True)
         check_matrix(b, name, "B")
         if a.shape[-1] != (b.shape[-2] if left else b.shape[-1]):
@@ -187,7 +208,14 @@ class SolveTriangular(Opaque):
         if left:
             put(out, substitute(x, y, upper, unit))
         else:
-            put(out, np.swapaxes(substitute(np.swapaxes(x, -1, -2), np.swapaxes(y, -1, -2), not upper, unit), -1, -2))
+            put(
+                out,
+                np.swapaxes(
+                    substitute(np.swapaxes(x, -1, -2), np.swapaxes(y, -1, -2), not upper, unit),
+                    -1,
+                    -2,
+                ),
+            )
 
     def vjp(b: Any, g: Any, a: Any, rhs: Any, upper: bool, left: bool, unit: bool) -> Any:
         gb = aten.linalg_solve_triangular(a.mH, g, upper=not upper, left=left, unitriangular=unit)
@@ -213,11 +241,17 @@ class TriangularSolve(Opaque):
     def meta(b: Tensor, a: Tensor, upper: bool, transpose: bool, unit: bool) -> Any:
         for name, t in (("b", b), ("A", a)):
             if t.dim() < 2:
-                raise RuntimeError(f"torch.triangular_solve: Expected {name} to have at least 2 dimensions, but it has {t.dim()} dimensions instead")
+                raise RuntimeError(
+                    f"torch.triangular_solve: Expected {name} to have at least 2 dimensions, but it has {t.dim()} dimensions instead"
+                )
         if a.shape[-1] != a.shape[-2]:
-            raise RuntimeError(f"triangular_solve: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices")
+            raise RuntimeError(
+                f"triangular_solve: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+            )
         if a.shape[-1] != b.shape[-2]:
-            raise RuntimeError(f"Incompatible matrix sizes for triangular_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}")
+            raise RuntimeError(
+                f"Incompatible matrix sizes for triangular_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
+            )
         batch = batch_of(a, b)
         return columned([*batch, *b.shape[-2:]], b), columned([*batch, *a.shape[-2:]], a)
 
@@ -251,12 +285,18 @@ class CholeskySolve(Opaque):
 
     def meta(b: Tensor, a: Tensor, upper: bool) -> TensorSpec:
         if b.dim() < 2:
-            raise RuntimeError(f"b should have at least 2 dimensions, but has {b.dim()} dimensions instead")
+            raise RuntimeError(
+                f"b should have at least 2 dimensions, but has {b.dim()} dimensions instead"
+            )
         if a.dim() < 2:
-            raise RuntimeError(f"u should have at least 2 dimensions, but has {a.dim()} dimensions instead")
+            raise RuntimeError(
+                f"u should have at least 2 dimensions, but has {a.dim()} dimensions instead"
+            )
         check_matrix(a, "cholesky_solve", square=True)
         if a.shape[-1] != b.shape[-2]:
-            raise RuntimeError(f"Incompatible matrix sizes for cholesky_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}")
+            raise RuntimeError(
+                f"Incompatible matrix sizes for cholesky_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
+            )
         return columned([*batch_of(a, b), *b.shape[-2:]], b)
 
     def kernel(out: Tensor, b: Tensor, a: Tensor, upper: bool) -> None:
@@ -319,7 +359,9 @@ class LuFactorEx(Opaque):
 
     def meta(a: Tensor, pivot: bool, check: bool) -> Any:
         if not pivot:
-            raise RuntimeError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+            raise RuntimeError(
+                "linalg.lu_factor: LU without pivoting is not implemented on the CPU"
+            )
         check_matrix(a, "torch.lu_factor")
         *batch, m, n = a.shape
         return (
@@ -355,7 +397,11 @@ def lu_gradient(gl: Any, gu: Any, p: Any, low: Any, up: Any) -> Any:
         inner = aten.linalg_solve_triangular(top.mH, phi, upper=True, unitriangular=True)
         return aten.matmul(p, aten.linalg_solve_triangular(left.mH, inner, upper=False, left=False))
     if m < n:
-        rest = aten.narrow(gu, -1, k, n - k) if gu is not None else up.new_zeros([*up.shape[:-2], k, n - k])
+        rest = (
+            aten.narrow(gu, -1, k, n - k)
+            if gu is not None
+            else up.new_zeros([*up.shape[:-2], k, n - k])
+        )
         u2 = aten.narrow(up, -1, k, n - k)
         phi = (aten.matmul(low.mH, gl).tril(-1) if gl is not None else 0) + (
             aten.matmul(aten.narrow(gu, -1, 0, k), left.mH).triu() if gu is not None else 0
@@ -364,9 +410,15 @@ def lu_gradient(gl: Any, gu: Any, p: Any, low: Any, up: Any) -> Any:
             phi = phi - aten.matmul(rest, u2.mH).tril(-1)
         first = aten.linalg_solve_triangular(left.mH, phi, upper=False, left=False)
         whole = aten.cat([first, rest], -1)
-        return aten.matmul(p, aten.linalg_solve_triangular(top.mH, whole, upper=True, unitriangular=True))
+        return aten.matmul(
+            p, aten.linalg_solve_triangular(top.mH, whole, upper=True, unitriangular=True)
+        )
     l2 = aten.narrow(low, -2, k, m - k)
-    rest = aten.narrow(gl, -2, k, m - k) if gl is not None else low.new_zeros([*low.shape[:-2], m - k, k])
+    rest = (
+        aten.narrow(gl, -2, k, m - k)
+        if gl is not None
+        else low.new_zeros([*low.shape[:-2], m - k, k])
+    )
     phi = (aten.matmul(top.mH, aten.narrow(gl, -2, 0, k)).tril(-1) if gl is not None else 0) + (
         aten.matmul(gu, up.mH).triu() if gu is not None else 0
     )
@@ -464,7 +516,11 @@ class Lu(Opaque):
         check_matrix(a, "linalg.lu")
         *batch, m, n = a.shape
         k = min(m, n)
-        return TensorSpec([*batch, m, m], a.dtype, a.device), columned([*batch, m, k], a), columned([*batch, k, n], a)
+        return (
+            TensorSpec([*batch, m, m], a.dtype, a.device),
+            columned([*batch, m, k], a),
+            columned([*batch, k, n], a),
+        )
 
     def kernel(outs: Any, a: Tensor, pivot: bool) -> None:
         lu, pivots, _ = aten.linalg_lu_factor_ex(a, pivot=pivot)
@@ -476,7 +532,9 @@ class Lu(Opaque):
         if gl is None and gu is None:
             return None
         p, low, up = b.outs
-        return lu_gradient(None if gl is None else gl.tril(-1), None if gu is None else gu.triu(), p, low, up)
+        return lu_gradient(
+            None if gl is None else gl.tril(-1), None if gu is None else gu.triu(), p, low, up
+        )
 
 
 class LuSolve(Opaque):
@@ -489,19 +547,27 @@ class LuSolve(Opaque):
     def meta(lu: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool) -> TensorSpec:
         check_matrix(lu, "torch.linalg.lu_solve", "LU", square=True)
         if lu.dtype is not b.dtype:
-            raise RuntimeError(f"linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {dt.scalar_name(lu.dtype)} and B of type {dt.scalar_name(b.dtype)} instead")
+            raise RuntimeError(
+                f"linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {dt.scalar_name(lu.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+            )
         if pivots.dtype is not dt.int32:
-            raise RuntimeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+            raise RuntimeError(
+                "linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32"
+            )
         if lu.shape[-1] != (b.shape[-2] if left else b.shape[-1]):
             raise RuntimeError(
                 f"linalg.lu_solve: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
                 f"({lu.shape[-2]}x{lu.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
             )
         if tuple(lu.shape[:-1]) != tuple(pivots.shape):
-            raise RuntimeError("linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix")
+            raise RuntimeError(
+                "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix"
+            )
         return columned([*batch_of(lu, b), *b.shape[-2:]], b)
 
-    def kernel(out: Tensor, lu: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool) -> None:
+    def kernel(
+        out: Tensor, lu: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool
+    ) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -514,7 +580,11 @@ class LuSolve(Opaque):
             put(out, np.conj(np.swapaxes(r, -1, -2)))
 
     def vjp(b: Any, g: Any, lu: Any, pivots: Any, rhs: Any, left: bool, adjoint: bool) -> Any:
-        gb = sum_batch(aten.linalg_lu_solve(lu, pivots, g, left=left, adjoint=not adjoint), rhs) if b.needs[2] else None
+        gb = (
+            sum_batch(aten.linalg_lu_solve(lu, pivots, g, left=left, adjoint=not adjoint), rhs)
+            if b.needs[2]
+            else None
+        )
         glu = None
         if b.needs[0]:
             p, low, up = aten.lu_unpack(lu, pivots)
@@ -563,19 +633,21 @@ def _tolerances(a: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
         if atol is None:
             rtol = standard
         elif isinstance(atol, Tensor):
-            rtol = aten.where(atol > 0, aten.zeros((), dtype=kind), aten.full((), standard, dtype=kind))
+            rtol = aten.where(
+                atol > 0, aten.zeros((), dtype=kind), aten.full((), standard, dtype=kind)
+            )
         else:
             rtol = 0.0 if atol > 0 else standard
-    as_tensor = lambda v: v if isinstance(v, Tensor) else aten.full((), 0.0 if v is None else float(v), dtype=kind)  # noqa: E731
+    as_tensor = lambda v: (
+        v if isinstance(v, Tensor) else aten.full((), 0.0 if v is None else float(v), dtype=kind)
+    )  # noqa: E731
     return as_tensor(atol), as_tensor(rtol)
 
 
 class PinvTensor(Opaque):
     """The Moore-Penrose inverse; singular values below max(atol, rtol σ₁) count as 0."""
 
-    schema = (
-        "linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor"
-    )
+    schema = "linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor"
     public = ""
     out = "atol_rtol_tensor_out"
     node_name = "LinalgPinv"
@@ -596,7 +668,13 @@ class PinvTensor(Opaque):
             s, v = np.linalg.eigh(x)
             size = np.abs(s)
             keep = size > np.maximum(at, rt * size.max(-1, keepdims=True))
-            put(out, np.matmul(v * np.where(keep, 1 / np.where(keep, s, 1), 0)[..., None, :], np.conj(np.swapaxes(v, -1, -2))))
+            put(
+                out,
+                np.matmul(
+                    v * np.where(keep, 1 / np.where(keep, s, 1), 0)[..., None, :],
+                    np.conj(np.swapaxes(v, -1, -2)),
+                ),
+            )
             return
         u, s, vh = np.linalg.svd(x, False)
         keep = s > np.maximum(at, rt * s.max(-1, keepdims=True))
@@ -623,7 +701,12 @@ def pinv_gradient(g: Any, p: Any, a: Any) -> Any:
         return -mm(p, k).mH + kph - mm(mm(a, p), kph) + mm(mm(ph, p), mm(gh, eye - mm(p, a)))
     k = mm(p, gh)
     phk = mm(ph, k)
-    return -mm(k, p).mH + mm(aten.eye(a.shape[-2], dtype=a.dtype) - mm(a, p), mm(gh, mm(p, ph))) + phk - mm(phk, mm(p, a))
+    return (
+        -mm(k, p).mH
+        + mm(aten.eye(a.shape[-2], dtype=a.dtype) - mm(a, p), mm(gh, mm(p, ph)))
+        + phk
+        - mm(phk, mm(p, a))
+    )
 
 
 class PinvFloat(Composite):
@@ -643,7 +726,9 @@ class Pinv(Composite):
     """The Moore-Penrose inverse; singular values below rcond σ₁ count as 0."""
 
     schema = "linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor"
-    overloads = ("linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor",)
+    overloads = (
+        "linalg_pinv.rcond_tensor(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor",
+    )
     public = ""
     out = True
 
@@ -681,23 +766,43 @@ class Lstsq(Opaque):
         if b.dim() < 1:
             raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension.")
         if a.dtype is not b.dtype:
-            raise RuntimeError(f"torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {dt.scalar_name(a.dtype)} and other's dtype {dt.scalar_name(b.dtype)}")
+            raise RuntimeError(
+                f"torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {dt.scalar_name(a.dtype)} and other's dtype {dt.scalar_name(b.dtype)}"
+            )
         if a.dim() - b.dim() not in (0, 1):
-            raise RuntimeError("torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1")
+            raise RuntimeError(
+                "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1"
+            )
         if driver is not None and driver not in ("gels", "gelsy", "gelsd", "gelss"):
-            raise RuntimeError(f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), received {driver}")
+            raise RuntimeError(
+                f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), received {driver}"
+            )
         vector = is_vector(a, b) and a.dim() - b.dim() == 1
         rows = b.shape[-1] if vector else b.shape[-2]
         if rows != a.shape[-2]:
-            raise RuntimeError(f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})")
+            raise RuntimeError(
+                f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})"
+            )
         shape = [*b.shape, 1] if vector else list(b.shape)
         *batch, m, n = a.shape
         full = [*batch, n, shape[-1]]
         driver = driver or "gelsy"
         stat = TensorSpec((0,), real_dtype(a), a.device)
-        residuals = TensorSpec([*batch, shape[-1]], real_dtype(a), a.device) if m > n and driver != "gelsy" else stat
-        ranks = TensorSpec(batch, dt.int64, a.device) if driver != "gels" else TensorSpec((0,), dt.int64, a.device)
-        values = TensorSpec([*batch, min(m, n)], real_dtype(a), a.device) if driver in ("gelsd", "gelss") else stat
+        residuals = (
+            TensorSpec([*batch, shape[-1]], real_dtype(a), a.device)
+            if m > n and driver != "gelsy"
+            else stat
+        )
+        ranks = (
+            TensorSpec(batch, dt.int64, a.device)
+            if driver != "gels"
+            else TensorSpec((0,), dt.int64, a.device)
+        )
+        values = (
+            TensorSpec([*batch, min(m, n)], real_dtype(a), a.device)
+            if driver in ("gelsd", "gelss")
+            else stat
+        )
         solution = TensorSpec(full[:-1], a.dtype, a.device) if vector else columned(full, a)
         return solution, residuals, ranks, values
 
@@ -761,8 +866,20 @@ def _expm(a: Any) -> Any:
         x2 = x @ x
         x4, x6 = x2 @ x2, x2 @ x2 @ x2
         c = coefficients
-        u = x @ (x6 @ (c[13] * x6 + c[11] * x4 + c[9] * x2) + c[7] * x6 + c[5] * x4 + c[3] * x2 + c[1] * eye)
-        v = x6 @ (c[12] * x6 + c[10] * x4 + c[8] * x2) + c[6] * x6 + c[4] * x4 + c[2] * x2 + c[0] * eye
+        u = x @ (
+            x6 @ (c[13] * x6 + c[11] * x4 + c[9] * x2)
+            + c[7] * x6
+            + c[5] * x4
+            + c[3] * x2
+            + c[1] * eye
+        )
+        v = (
+            x6 @ (c[12] * x6 + c[10] * x4 + c[8] * x2)
+            + c[6] * x6
+            + c[4] * x4
+            + c[2] * x2
+            + c[0] * eye
+        )
         r = np.linalg.solve(v - u, v + u)
         for _ in range(squarings):
             r = r @ r
@@ -846,5 +963,3 @@ class MatrixPower(Composite):
 
     def decompose(a: Tensor, n: int) -> Tensor:
         return aten.linalg_matrix_power(a, n)
-
-

@@ -17,7 +17,9 @@ NAMES = {
 }  # fmt: skip
 
 
-def _second_name(name: str, target: str, args: str = "Tensor self", out: str | bool = "out") -> None:
+def _second_name(
+    name: str, target: str, args: str = "Tensor self", out: str | bool = "out"
+) -> None:
     def decompose(*values: Any) -> Any:
         return getattr(aten, target)(*values)
 
@@ -96,8 +98,16 @@ def _products(name: str, shift: int, overloads: tuple[str, str], out: str) -> No
             yield s.sample(s.tensor(a), s.tensor(c, low=0.1))
 
     heads = ("Tensor self, Tensor other", "Tensor self, Scalar other", "Scalar self, Tensor other")
-    names = (name + (".Tensor" if name == "xlogy" else ""), f"{name}.{overloads[0]}", f"{name}.{overloads[1]}")
-    outs = ("OutTensor", "OutScalar_Other", "OutScalar_Self") if name == "xlogy" else ("out", "other_scalar_out", "self_scalar_out")
+    names = (
+        name + (".Tensor" if name == "xlogy" else ""),
+        f"{name}.{overloads[0]}",
+        f"{name}.{overloads[1]}",
+    )
+    outs = (
+        ("OutTensor", "OutScalar_Other", "OutScalar_Self")
+        if name == "xlogy"
+        else ("out", "other_scalar_out", "self_scalar_out")
+    )
     for i, (head, full, vjp) in enumerate(zip(heads, names, (both, first, second), strict=True)):
         in_place = name == "xlogy" and i < 2
         type(f"{name}{i}", (Pointwise,), {
@@ -190,7 +200,9 @@ class LogitBackward(Pointwise):
 
     def check(g: Any, x: Any, eps: Any) -> None:
         if not dtype_of(x).is_floating_point:
-            raise NotImplementedError(f"\"logit_backward_cpu\" not implemented for '{dt.scalar_name(x.dtype)}'")
+            raise NotImplementedError(
+                f"\"logit_backward_cpu\" not implemented for '{dt.scalar_name(x.dtype)}'"
+            )
 
     def expr(k: Any, g: Any, x: Any, eps: Any) -> Any:
         low = 0.0 if eps is None else eps

@@ -71,7 +71,9 @@ class Im2col(Opaque):
         shape = [*x.shape[: n - 3], x.shape[n - 3] * kernel[0] * kernel[1], size[0] * size[1]]
         return TensorSpec(shape, x.dtype, x.device)
 
-    def kernel(out: Tensor, x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any) -> None:
+    def kernel(
+        out: Tensor, x: Tensor, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -93,12 +95,23 @@ class Im2col(Opaque):
         return aten.col2im(g, x.shape[-2:], kernel, dilation, padding, stride)
 
     def samples(s: Any) -> Iterator[Any]:
-        for kernel, dilation, padding, stride in (((2, 2), (1, 1), (0, 0), (1, 1)), ((3, 2), (1, 2), (1, 0), (2, 1))):
+        for kernel, dilation, padding, stride in (
+            ((2, 2), (1, 1), (0, 0), (1, 1)),
+            ((3, 2), (1, 2), (1, 0), (2, 1)),
+        ):
             yield s.sample(s.tensor((2, 3, 5, 6)), kernel, dilation, padding, stride)
             yield s.sample(s.tensor((3, 5, 6)), kernel, dilation, padding, stride)
 
     def error_samples(s: Any) -> Iterator[Any]:
-        yield s.error(RuntimeError, "kernel size should be greater", s.tensor((1, 3, 3, 3)), (0, 0), (1, 1), (0, 0), (1, 1))
+        yield s.error(
+            RuntimeError,
+            "kernel size should be greater",
+            s.tensor((1, 3, 3, 3)),
+            (0, 0),
+            (1, 1),
+            (0, 0),
+            (1, 1),
+        )
 
 
 class Col2im(Opaque):
@@ -109,7 +122,9 @@ class Col2im(Opaque):
     out = "out"
     node_name = "Col2Im"
 
-    def meta(x: Tensor, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> TensorSpec:
+    def meta(
+        x: Tensor, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ) -> TensorSpec:
         if len(size) != 2:
             raise RuntimeError(f"It is expected output_size equals to 2, but got size {len(size)}")
         check_blocks(kernel, dilation, padding, stride)
@@ -136,10 +151,14 @@ class Col2im(Opaque):
                 f"{count[0]} * {count[1]} = {count[0] * count[1]}, but got input.size(2)={x.shape[-1]}."
             )
         if min(size) < 1:
-            raise RuntimeError(f"Expected output spatial size to be positive, but got: output_size={_text(size)}.")
+            raise RuntimeError(
+                f"Expected output spatial size to be positive, but got: output_size={_text(size)}."
+            )
         return TensorSpec([*x.shape[: n - 2], x.shape[-2] // area, *size], x.dtype, x.device)
 
-    def kernel(out: Tensor, x: Tensor, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> None:
+    def kernel(
+        out: Tensor, x: Tensor, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -152,11 +171,18 @@ class Col2im(Opaque):
         for i in range(kernel[0]):
             for j in range(kernel[1]):
                 top, left = i * dilation[0], j * dilation[1]
-                full[:, :, top : top + (count[0] - 1) * stride[0] + 1 : stride[0], left : left + (count[1] - 1) * stride[1] + 1 : stride[1]] += a[:, :, i, j]
+                full[
+                    :,
+                    :,
+                    top : top + (count[0] - 1) * stride[0] + 1 : stride[0],
+                    left : left + (count[1] - 1) * stride[1] + 1 : stride[1],
+                ] += a[:, :, i, j]
         r = full[:, :, padding[0] : padding[0] + h, padding[1] : padding[1] + w]
         store(out, r.reshape(tuple(out.shape)))
 
-    def vjp(b: Any, g: Any, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    def vjp(
+        b: Any, g: Any, x: Any, size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any
+    ) -> Any:
         return aten.im2col(g, kernel, dilation, padding, stride)
 
     def samples(s: Any) -> Iterator[Any]:
@@ -173,7 +199,9 @@ def _adaptive(d: int) -> None:
     def meta(x: Tensor, size: Any) -> Any:
         n = x.dim()
         if n not in (d + 1, d + 2):
-            raise RuntimeError(f"{name}(): Expected {d + 1}D or {d + 2}D tensor, but got: {list(x.shape)}")
+            raise RuntimeError(
+                f"{name}(): Expected {d + 1}D or {d + 2}D tensor, but got: {list(x.shape)}"
+            )
         for i in range(1, n):
             if not x.shape[i]:
                 raise RuntimeError(
@@ -185,8 +213,14 @@ def _adaptive(d: int) -> None:
         if not (x.dtype.is_floating_point or dt.is_integral(x.dtype, with_bool=False)):
             raise not_implemented(name, x)
         shape = [*x.shape[: n - d], *size]
-        stride = layout.channels_last_strides(shape) if d == 2 and n == 4 and layout.looks_channels_last(x) else None
-        return TensorSpec(shape, x.dtype, x.device, stride), TensorSpec(shape, dt.int64, x.device, stride)
+        stride = (
+            layout.channels_last_strides(shape)
+            if d == 2 and n == 4 and layout.looks_channels_last(x)
+            else None
+        )
+        return TensorSpec(shape, x.dtype, x.device, stride), TensorSpec(
+            shape, dt.int64, x.device, stride
+        )
 
     def kernel(outs: Any, x: Tensor, size: Any) -> None:
         import numpy as np  # lazy: NumPy is heavy
@@ -195,14 +229,22 @@ def _adaptive(d: int) -> None:
             return
         a = wide(x)
         spatial = a.shape[a.ndim - d :]
-        best, place = np.empty(tuple(outs[0].shape), a.dtype), np.empty(tuple(outs[0].shape), np.int64)
+        best, place = (
+            np.empty(tuple(outs[0].shape), a.dtype),
+            np.empty(tuple(outs[0].shape), np.int64),
+        )
         for at in np.ndindex(*size):
-            bounds = [(i * n // o, -(-(i + 1) * n // o)) for i, n, o in zip(at, spatial, size, strict=True)]
+            bounds = [
+                (i * n // o, -(-(i + 1) * n // o))
+                for i, n, o in zip(at, spatial, size, strict=True)
+            ]
             window = a[(..., *(slice(lo, hi) for lo, hi in bounds))]
             flat = window.reshape(*window.shape[: a.ndim - d], -1)
             if flat.dtype.kind == "f":  # of several NaNs torch takes the last
                 bad = np.isnan(flat)
-                first = np.where(bad.any(-1), flat.shape[-1] - 1 - bad[..., ::-1].argmax(-1), flat.argmax(-1))
+                first = np.where(
+                    bad.any(-1), flat.shape[-1] - 1 - bad[..., ::-1].argmax(-1), flat.argmax(-1)
+                )
             else:
                 first = flat.argmax(-1)
             best[(..., *at)] = np.take_along_axis(flat, first[..., None], -1)[..., 0]
@@ -218,7 +260,11 @@ def _adaptive(d: int) -> None:
         return getattr(aten, name + "_backward")(g[0], x, b.outs[1])
 
     def back_meta(g: Tensor, x: Tensor, indices: Tensor) -> TensorSpec:
-        stride = layout.channels_last_strides(x.shape) if d == 2 and x.dim() == 4 and layout.looks_channels_last(x) else None
+        stride = (
+            layout.channels_last_strides(x.shape)
+            if d == 2 and x.dim() == 4 and layout.looks_channels_last(x)
+            else None
+        )
         return TensorSpec(x.shape, x.dtype, x.device, stride)
 
     def back_kernel(out: Tensor, g: Tensor, x: Tensor, indices: Tensor) -> None:
@@ -277,7 +323,9 @@ class AdaptiveMaxPool1d(Composite):
                 "arguments for adaptive_max_pool1d)"
             )
         if len(size) != 1:
-            raise RuntimeError(f"adaptive_max_pool1d() argument 'output_size' should contain one int (got {len(size)})")
+            raise RuntimeError(
+                f"adaptive_max_pool1d() argument 'output_size' should contain one int (got {len(size)})"
+            )
         for i in range(1, x.dim()):
             if not x.shape[i]:
                 raise RuntimeError(
@@ -296,20 +344,32 @@ def _unpool(d: int) -> None:
 
     def meta(x: Tensor, indices: Tensor, size: Any, *rest: Any) -> TensorSpec:
         if indices.dtype is not dt.int64:
-            raise RuntimeError(f"elements in indices should be type int64 but got: {dt.scalar_name(indices.dtype)}")
+            raise RuntimeError(
+                f"elements in indices should be type int64 but got: {dt.scalar_name(indices.dtype)}"
+            )
         if x.dim() not in (d + 1, d + 2):
             if d == 2:
-                raise RuntimeError(f"Input to max_unpooling2d should be a 3d or 4d Tensor, but got a tensor with {x.dim()} dimensions.")
-            raise RuntimeError(f"Input to max_unpooling3d should be a 4d or 5d Tensor, but got a tensor with {x.dim()} dimensions.")
+                raise RuntimeError(
+                    f"Input to max_unpooling2d should be a 3d or 4d Tensor, but got a tensor with {x.dim()} dimensions."
+                )
+            raise RuntimeError(
+                f"Input to max_unpooling3d should be a 4d or 5d Tensor, but got a tensor with {x.dim()} dimensions."
+            )
         if len(size) != d:
             words = "(height, width)" if d == 2 else "(depth, height, width)"
-            raise RuntimeError(f"There should be exactly {'two' if d == 2 else 'three'} elements {words} in output_size, but got {len(size)} elements.")
+            raise RuntimeError(
+                f"There should be exactly {'two' if d == 2 else 'three'} elements {words} in output_size, but got {len(size)} elements."
+            )
         if x.shape != indices.shape:
             raise RuntimeError(
                 f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but got indices tensor with shape: {list(indices.shape)}"
             )
         shape = [*x.shape[: x.dim() - d], *size]
-        stride = layout.channels_last_strides(shape) if d == 2 and len(shape) == 4 and layout.looks_channels_last(x) else None
+        stride = (
+            layout.channels_last_strides(shape)
+            if d == 2 and len(shape) == 4 and layout.looks_channels_last(x)
+            else None
+        )
         return TensorSpec(shape, x.dtype, x.device, stride)
 
     def kernel(out: Tensor, x: Tensor, indices: Tensor, size: Any, *rest: Any) -> None:
@@ -324,7 +384,9 @@ def _unpool(d: int) -> None:
         bad = (at < 0) | (at >= cells)
         if bad.any():
             text = "x".join(str(s) for s in size)
-            raise RuntimeError(f"Found an invalid max index: {at[int(np.flatnonzero(bad)[-1])]} (output volumes are of size {text})")
+            raise RuntimeError(
+                f"Found an invalid max index: {at[int(np.flatnonzero(bad)[-1])]} (output volumes are of size {text})"
+            )
         a = array_of(x)
         planes = out.numel() // cells
         r = np.zeros((planes, cells), a.dtype)

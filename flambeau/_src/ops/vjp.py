@@ -77,7 +77,13 @@ def with_numbers(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> tupl
     return tuple(isinstance(args[i], Tensor) and next(it) for i in op.schema.tensor_positions)
 
 
-def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[Any, ...]:
+def call_vjp(
+    op: Op,
+    needs: tuple[bool, ...],
+    grads: tuple[Any, ...],
+    args: tuple[Any, ...],
+    outs: tuple[Any, ...],
+) -> tuple[Any, ...]:
     """Gradients for flat_tensors(args)."""
     decl = op.decl
     if decl.vjp is None and decl.decompose is not None:
@@ -85,11 +91,15 @@ def call_vjp(op: Op, needs: tuple[bool, ...], grads: tuple[Any, ...], args: tupl
     if decl.vjp is None:
         raise RuntimeError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
-    r = decl.vjp(Backward(op, with_numbers(op, needs, args) if decl.numbers else needs, outs), g, *args)
+    r = decl.vjp(
+        Backward(op, with_numbers(op, needs, args) if decl.numbers else needs, outs), g, *args
+    )
     return finish_vjp(op, needs, r if isinstance(r, tuple) else (r,), args)
 
 
-def finish_vjp(op: Op, needs: tuple[bool, ...], r: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+def finish_vjp(
+    op: Op, needs: tuple[bool, ...], r: tuple[Any, ...], args: tuple[Any, ...]
+) -> tuple[Any, ...]:
     """What a vjp returned, aligned with the tensor arguments."""
     decl = op.decl
     flat: list[Any] = []
@@ -106,14 +116,20 @@ def finish_vjp(op: Op, needs: tuple[bool, ...], r: tuple[Any, ...], args: tuple[
             v = args[i] if i < len(args) else None
             n = len(v) if isinstance(v, (list, tuple)) else 1
             if isinstance(v, (list, tuple)):
-                keep.extend(x for x, y in zip(flat[j : j + n], v, strict=False) if isinstance(y, Tensor))
+                keep.extend(
+                    x for x, y in zip(flat[j : j + n], v, strict=False) if isinstance(y, Tensor)
+                )
             elif isinstance(v, Tensor):
                 keep.append(flat[j])
             j += n
         flat = keep
     if len(flat) != len(tensors):
-        raise RuntimeError(f"{op}: vjp gave {len(flat)} gradients for {len(tensors)} tensor arguments")
-    return decl.fix_gradients(op, tuple(x if n else None for x, n in zip(flat, needs, strict=True)), args)
+        raise RuntimeError(
+            f"{op}: vjp gave {len(flat)} gradients for {len(tensors)} tensor arguments"
+        )
+    return decl.fix_gradients(
+        op, tuple(x if n else None for x, n in zip(flat, needs, strict=True)), args
+    )
 
 
 def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -131,7 +147,9 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         if g is None:
             return (None,) * len(needs)
         args = node.unpack()
-        if vjp is not None:  # the common case: one output, tensors only where the schema has tensors
+        if (
+            vjp is not None
+        ):  # the common case: one output, tensors only where the schema has tensors
             wanted = with_numbers(base, needs, args) if decl.numbers and len(needs) == 1 else needs
             r = vjp(LazyBackward(base, wanted, node), g, *args)
             if type(r) is not tuple:
@@ -240,7 +258,9 @@ def stand_in(spec: TensorSpec) -> Tensor:
 LAYERS[state.GEOMETRY] = geometry_layer
 
 
-def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
+def saved_sets(
+    op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]
+) -> tuple[frozenset[int], frozenset[int]]:
     """Which tensor arguments and which outputs the vjp reads the values of."""
     decl = op.decl
     if decl.vjp is None:
@@ -252,7 +272,9 @@ def saved_sets(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tup
     return found
 
 
-def known_saves(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]] | None:
+def known_saves(
+    op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]
+) -> tuple[frozenset[int], frozenset[int]] | None:
     """`saved_sets` of a call like one that was seen before, None for the first of its kind."""
     return op.saves.get(_saves_key(op, needs, args))
 
@@ -265,13 +287,21 @@ def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
         if not a.is_tensor
     )
     shape = tuple(
-        a.dim() == 0 if isinstance(a, Tensor) else len(a) if isinstance(a, (list, tuple)) else "none" if a is None else "number"
+        a.dim() == 0
+        if isinstance(a, Tensor)
+        else len(a)
+        if isinstance(a, (list, tuple))
+        else "none"
+        if a is None
+        else "number"
         for a in (args[i] for i in op.schema.tensor_positions)
     )
     return (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
 
 
-def _derive(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]) -> tuple[frozenset[int], frozenset[int]]:
+def _derive(
+    op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]
+) -> tuple[frozenset[int], frozenset[int]]:
     spy = Spy()
     number = 0
     replaced: list[Any] = []
@@ -318,7 +348,9 @@ def describe_saves(op: Op) -> str:
     lines = [f"{op}:"]
     for (needs, _, _), (ins, outs) in op.saves.items():
         want = ", ".join(str(i) for i, n in enumerate(needs) if n)
-        lines.append(f"  gradients of {want or 'nothing'}: inputs {sorted(ins)}, outputs {sorted(outs)}")
+        lines.append(
+            f"  gradients of {want or 'nothing'}: inputs {sorted(ins)}, outputs {sorted(outs)}"
+        )
     return "\n".join(lines)
 
 

@@ -41,7 +41,11 @@ def gemm(out: Tensor, a: Tensor, b: Tensor, alpha: Any, beta: Any) -> None:
         slot("copy_into")(out, full)
         return
     if out.dtype in (dt.bfloat16, dt.float16):
-        wide = slot("cast_to")(out, dt.float32) if beta else _native.empty(out.shape, dt.float32, out.device)
+        wide = (
+            slot("cast_to")(out, dt.float32)
+            if beta
+            else _native.empty(out.shape, dt.float32, out.device)
+        )
         gemm(wide, slot("cast_to")(a, dt.float32), slot("cast_to")(b, dt.float32), alpha, beta)
         slot("copy_into")(out, wide)
         return

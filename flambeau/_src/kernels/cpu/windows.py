@@ -28,20 +28,31 @@ def store(out: Tensor, values: Any) -> None:
         array_of(out)[...] = values
 
 
-def padded(x: Any, padding: Sequence[int], value: float = 0.0, extra: Sequence[int] | None = None) -> Any:
+def padded(
+    x: Any, padding: Sequence[int], value: float = 0.0, extra: Sequence[int] | None = None
+) -> Any:
     import numpy as np  # lazy: NumPy is heavy
 
     extra = extra or [0] * len(padding)
     if not any(padding) and not any(extra):
         return x
-    shape = [*x.shape[:2], *(s + 2 * p + e for s, p, e in zip(x.shape[2:], padding, extra, strict=True))]
+    shape = [
+        *x.shape[:2],
+        *(s + 2 * p + e for s, p, e in zip(x.shape[2:], padding, extra, strict=True)),
+    ]
     out = np.full(shape, value, x.dtype)
     inside = tuple(slice(p, p + s) for s, p in zip(x.shape[2:], padding, strict=True))
     out[(slice(None), slice(None), *inside)] = x
     return out
 
 
-def windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int], size: Sequence[int]) -> Any:
+def windows(
+    x: Any,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    size: Sequence[int],
+) -> Any:
     """A view (N, C, *out, *kernel) of the padded x."""
     import numpy as np  # lazy: NumPy is heavy
 
@@ -58,7 +69,9 @@ def windows(x: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequ
     )
 
 
-def columns(x: Any, groups: int, kernel: Any, stride: Any, padding: Any, dilation: Any, size: Any) -> Any:
+def columns(
+    x: Any, groups: int, kernel: Any, stride: Any, padding: Any, dilation: Any, size: Any
+) -> Any:
     """(N, groups, C/groups * kernel, out) contiguous."""
     n, c = x.shape[:2]
     d = len(kernel)
@@ -72,7 +85,16 @@ def columns(x: Any, groups: int, kernel: Any, stride: Any, padding: Any, dilatio
     return w.reshape(n, groups, c // groups * k, o)
 
 
-def conv(out: Tensor, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+def conv(
+    out: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> None:
     """out (N, O, *out) = x (N, C, *in) with w (O, C/groups, *kernel)."""
     if not out.numel():
         return
@@ -88,7 +110,16 @@ def conv(out: Tensor, x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any
     store(out, r)
 
 
-def conv_input(gx: Tensor, g: Tensor, w: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, bias: Any = None) -> None:
+def conv_input(
+    gx: Tensor,
+    g: Tensor,
+    w: Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    bias: Any = None,
+) -> None:
     """The gradient of the input, which is also the transposed convolution: each window of gx gets
     its share of g."""
     import numpy as np  # lazy: NumPy is heavy
@@ -103,14 +134,22 @@ def conv_input(gx: Tensor, g: Tensor, w: Tensor, stride: Any, padding: Any, dila
     share = np.matmul(flat.transpose(0, 2, 1), gs.reshape(n, groups, per, -1))
     c = gx.shape[1]
     share = share.reshape(n, c, *kernel, *size)
-    whole = np.zeros((n, c, *(s + 2 * p for s, p in zip(gx.shape[2:], padding, strict=True))), gs.dtype)
+    whole = np.zeros(
+        (n, c, *(s + 2 * p for s, p in zip(gx.shape[2:], padding, strict=True))), gs.dtype
+    )
     if whole.ndim:
-        need = [max((s - 1) * st + (k - 1) * d + 1, have) for s, st, k, d, have in zip(size, stride, kernel, dilation, whole.shape[2:], strict=True)]
+        need = [
+            max((s - 1) * st + (k - 1) * d + 1, have)
+            for s, st, k, d, have in zip(
+                size, stride, kernel, dilation, whole.shape[2:], strict=True
+            )
+        ]
         if tuple(need) != whole.shape[2:]:
             whole = np.zeros((n, c, *need), gs.dtype)
     for at in np.ndindex(*kernel):
         place = tuple(
-            slice(a * d, a * d + (s - 1) * st + 1, st) for a, d, s, st in zip(at, dilation, size, stride, strict=True)
+            slice(a * d, a * d + (s - 1) * st + 1, st)
+            for a, d, s, st in zip(at, dilation, size, stride, strict=True)
         )
         whole[(slice(None), slice(None), *place)] += share[(slice(None), slice(None), *at)]
     inside = tuple(slice(p, p + s) for s, p in zip(gx.shape[2:], padding, strict=True))
@@ -120,7 +159,9 @@ def conv_input(gx: Tensor, g: Tensor, w: Tensor, stride: Any, padding: Any, dila
     store(gx, r)
 
 
-def conv_weight(gw: Tensor, g: Tensor, x: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
+def conv_weight(
+    gw: Tensor, g: Tensor, x: Tensor, stride: Any, padding: Any, dilation: Any, groups: int
+) -> None:
     """The gradient of the weight (O, C/groups, *kernel)."""
     import numpy as np  # lazy: NumPy is heavy
 
@@ -136,12 +177,21 @@ def conv_weight(gw: Tensor, g: Tensor, x: Tensor, stride: Any, padding: Any, dil
     store(gw, r.reshape(tuple(gw.shape)))
 
 
-def pool_windows(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, size: Any, value: float) -> Any:
-    need = [max((s - 1) * st + (k - 1) * d + 1 - n - 2 * p, 0) for s, st, k, d, n, p in zip(size, stride, kernel, dilation, x.shape[2:], padding, strict=True)]
+def pool_windows(
+    x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, size: Any, value: float
+) -> Any:
+    need = [
+        max((s - 1) * st + (k - 1) * d + 1 - n - 2 * p, 0)
+        for s, st, k, d, n, p in zip(
+            size, stride, kernel, dilation, x.shape[2:], padding, strict=True
+        )
+    ]
     return windows(padded(x, padding, value, need), kernel, stride, dilation, size)
 
 
-def max_pool(out: Tensor, indices: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> None:
+def max_pool(
+    out: Tensor, indices: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any
+) -> None:
     """The largest of each window (NaN wins) and its flat place in the input plane."""
     import numpy as np  # lazy: NumPy is heavy
 
@@ -165,7 +215,9 @@ def max_pool(out: Tensor, indices: Tensor, x: Tensor, kernel: Any, stride: Any, 
     at = np.unravel_index(best, kernel)
     place = np.zeros(best.shape, np.int64)
     for i in range(d):
-        base = (np.arange(size[i]) * stride[i] - padding[i]).reshape([-1 if j == i + 2 else 1 for j in range(d + 2)])
+        base = (np.arange(size[i]) * stride[i] - padding[i]).reshape(
+            [-1 if j == i + 2 else 1 for j in range(d + 2)]
+        )
         place = place * xs.shape[2 + i] + base + at[i] * dilation[i]
     array_of(indices)[...] = place
 
@@ -177,9 +229,14 @@ def _inside(shape: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, s
     d = len(kernel)
     ok = np.ones((*size, *kernel), bool)
     for i in range(d):
-        at = (np.arange(size[i]) * stride[i] - padding[i])[:, None] + np.arange(kernel[i]) * dilation[i]
+        at = (np.arange(size[i]) * stride[i] - padding[i])[:, None] + np.arange(
+            kernel[i]
+        ) * dilation[i]
         good = (at >= 0) & (at < shape[i])
-        ok &= good.reshape([size[j] if j == i else 1 for j in range(d)] + [kernel[j] if j == i else 1 for j in range(d)])
+        ok &= good.reshape(
+            [size[j] if j == i else 1 for j in range(d)]
+            + [kernel[j] if j == i else 1 for j in range(d)]
+        )
     return ok.reshape(*size, -1)
 
 
@@ -210,16 +267,23 @@ def avg_pool(out: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, div
     store(out, w.sum(tuple(range(-d, 0))) / divisor)
 
 
-def avg_pool_backward(gx: Tensor, g: Tensor, kernel: Any, stride: Any, padding: Any, divisor: Any) -> None:
+def avg_pool_backward(
+    gx: Tensor, g: Tensor, kernel: Any, stride: Any, padding: Any, divisor: Any
+) -> None:
     import numpy as np  # lazy: NumPy is heavy
 
     gs = wide(g) / divisor
     size = gs.shape[2:]
     d = len(kernel)
-    need = [max((s - 1) * st + k, n + 2 * p) for s, st, k, n, p in zip(size, stride, kernel, gx.shape[2:], padding, strict=True)]
+    need = [
+        max((s - 1) * st + k, n + 2 * p)
+        for s, st, k, n, p in zip(size, stride, kernel, gx.shape[2:], padding, strict=True)
+    ]
     whole = np.zeros((*gs.shape[:2], *need), gs.dtype)
     for at in np.ndindex(*kernel):
-        place = tuple(slice(a, a + (s - 1) * st + 1, st) for a, s, st in zip(at, size, stride, strict=True))
+        place = tuple(
+            slice(a, a + (s - 1) * st + 1, st) for a, s, st in zip(at, size, stride, strict=True)
+        )
         whole[(slice(None), slice(None), *place)] += gs
     inside = tuple(slice(p, p + s) for s, p in zip(gx.shape[2:], padding, strict=True))
     del d
