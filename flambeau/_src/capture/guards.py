@@ -1,0 +1,112 @@
+"""Guards: what must still hold for captured code to be right, as an append-only log of records.
+
+Every stage adds to the one log of its capture; nothing removes. When an entry is assembled, the log
+is sealed and printed as one Python function and built as one checker in C (`checker.py`). A stage
+that learns something from a value after that must raise instead: `GuardLog.add` refuses.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flambeau._src.capture.source import Source
+
+__all__ = ["Guard", "GuardLog", "Kind", "SealedGuards"]
+
+
+class Kind(enum.Enum):
+    """What is checked of the value v at the source; `expected` is E."""
+
+    TYPE = "type(v) is E"
+    ID = "v is E"  # modules, classes and functions are referred to weakly
+    EQUALS = "type(v) is type(E) and v == E"  # constants; floats by bits, NaN equals itself
+    NONE = "v is None"
+    LENGTH = "len(v) == E"
+    KEYS = "list(v) == E"  # a dict's keys in order, constants by value and others by identity
+    HAS_KEY = "E in v"
+    NO_KEY = "E not in v"
+    HAS_ATTR = "hasattr(v, E)"
+    NO_ATTR = "not hasattr(v, E)"
+    TENSOR = "tensor properties"  # E: TensorFacts
+    MODULE_TREE = "the mutation counter of the tree is still E"
+    FUNCTION = "type(v) is function and v.__code__ is E"
+    SAME = "v is the value at source E"  # two inputs that are one object
+    NOT_SAME = "all values at the sources E are different objects"
+    ALIVE = "weak reference E is alive and is v"
+    STATE = "process and thread state"  # E: dict of grad mode, inference mode, autocast, defaults
+    SHAPE = "a relation of sizes"  # E: its Python text over names bound in `names`
+    ITERATOR = "the iterator's remaining length and kind"
+    PYTHON = "a Python predicate"  # E: callable of v; last resort, slow, named in explain
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One record.
+
+    `source` is None for STATE. `reason` is a sentence for people; `where` the user's (file, line,
+    function) that made the capture look; `stage` the stage that added it. `names` binds the names
+    in a SHAPE text to sources of ints (sizes: `ItemSource(CallSource(x, "size"), 0)`, or int
+    arguments).
+    """
+
+    kind: Kind
+    source: Source | None
+    expected: Any = None
+    reason: str = ""
+    where: tuple[str, int, str] | None = None
+    stage: str = "capture"
+    names: tuple[tuple[str, Source], ...] = ()
+
+
+class SealedGuards(RuntimeError):
+    """A stage learned something from a value after the entry's guards were fixed."""
+
+
+class GuardLog:
+    """The records of one capture, in the order in which they were added; equal ones once."""
+
+    def __init__(self) -> None:
+        self._records: list[Guard] = []
+        self._known: set[Any] = set()
+        self._sealed_by: str | None = None
+
+    def add(self, guard: Guard) -> None:
+        """Append a record. Raises SealedGuards once the log was sealed."""
+        if self._sealed_by is not None:
+            raise SealedGuards(
+                f"stage {guard.stage!r} relies on {guard.source} ({guard.kind.value}) after "
+                f"{self._sealed_by} fixed the guards: it must add its guard earlier"
+            )
+        key = (guard.kind, guard.source, _identity(guard.expected))
+        if key not in self._known:
+            self._known.add(key)
+            self._records.append(guard)
+
+    def seal(self, stage: str) -> tuple[Guard, ...]:
+        """No more records: `stage` is about to print them."""
+        self._sealed_by = stage
+        return tuple(self._records)
+
+    def mark(self) -> int:
+        """The present length: `since` gives what was added after."""
+        return len(self._records)
+
+    def since(self, mark: int) -> tuple[Guard, ...]:
+        """The records added after `mark`."""
+        return tuple(self._records[mark:])
+
+    def __iter__(self) -> Iterator[Guard]:
+        return iter(tuple(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+def _identity(expected: Any) -> Any:
+    """Equal constants of one type are one; everything else is by identity."""
+    if isinstance(expected, (bool, int, str, bytes, type(None))):
+        return (type(expected), expected)
+    return id(expected)
