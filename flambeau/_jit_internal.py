@@ -1,5 +1,5 @@
-"""Marks that programs put on functions for TorchScript. flambeau has none: the marks are kept, and the
-functions run as they are."""
+"""Marks that programs put on functions for TorchScript. flambeau has none: the marks are kept,
+and the functions run as they are."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def unused(fn: F) -> F:
 
 
 def ignore(drop: Any = False, **kwargs: Any) -> Any:
-    """Mark a function to stay a call of Python; returns it, or a decorator where `drop` is a bool."""
+    """Mark a function to stay a call of Python; returns it, or a decorator
+    where `drop` is a bool."""
     if callable(drop):
         return _marked(drop, _IGNORED)
     if not isinstance(drop, bool):

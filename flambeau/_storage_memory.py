@@ -82,7 +82,8 @@ def map_file(path: Any, shared: bool, size: int) -> Mapping:
         if size > there:
             if not shared:
                 raise RuntimeError(
-                    f"file <{name}> size <{there}> is smaller than the required mapping size <{size}>"
+                    f"file <{name}> size <{there}> is smaller than the required mapping size "
+                    f"<{size}>"
                 )
             os.ftruncate(descriptor, size)
         return Mapping(descriptor, size, shared)

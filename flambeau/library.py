@@ -69,11 +69,11 @@ class Library:
         if kind == "DEF":
             if ns in _DEFINING:
                 raise RuntimeError(
-                    f"Only a single TORCH_LIBRARY can be used to register the namespace {ns}; please "
-                    "put all of your definitions in a single TORCH_LIBRARY block.  If you were "
-                    "trying to specify implementations, consider using TORCH_LIBRARY_IMPL (which can "
-                    "be duplicated).  If you really intended to define operators for a single "
-                    "namespace in a distributed way, you can use TORCH_LIBRARY_FRAGMENT to "
+                    f"Only a single TORCH_LIBRARY can be used to register the namespace {ns}; "
+                    "please put all of your definitions in a single TORCH_LIBRARY block.  If you "
+                    "were trying to specify implementations, consider using TORCH_LIBRARY_IMPL "
+                    "(which can be duplicated).  If you really intended to define operators for a "
+                    "single namespace in a distributed way, you can use TORCH_LIBRARY_FRAGMENT to "
                     "explicitly indicate this."
                 )
             _DEFINING.add(ns)
@@ -173,7 +173,8 @@ def define(qualname: str, schema: str, *, lib: Library | None = None, tags: Any 
     """Enter an operator 'ns::name' with a schema "(args) -> returns"."""
     if not isinstance(qualname, str):
         raise ValueError(
-            f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}"
+            "define(qualname, schema): expected qualname to be instance of str, got "
+            f"{type(qualname)}"
         )
     namespace, name = split_name(qualname)
     if lib is None:
@@ -303,7 +304,10 @@ def register_autocast(
 
 
 def get_ctx() -> Any:
-    """In a fake rule: what makes unknown sizes. RuntimeError: flambeau has no symbolic sizes yet."""
+    """In a fake rule: what makes unknown sizes.
+
+    RuntimeError: flambeau has no symbolic sizes yet.
+    """
     raise RuntimeError(
         "get_ctx() makes sizes that are only known when the operator runs, and flambeau has no "
         "symbolic sizes yet: the fake rule must give a definite shape"

@@ -104,8 +104,8 @@ def handle_torch_function(
             and method.__func__ is not _disabled_torch_function_impl
         ):
             warnings.warn(
-                "Defining your `__torch_function__ as a plain method is deprecated and will be an error "
-                "in future, please define it as a classmethod.",
+                "Defining your `__torch_function__ as a plain method is deprecated and will be an "
+                "error in future, please define it as a classmethod.",
                 DeprecationWarning,
                 stacklevel=2,
             )
@@ -292,15 +292,18 @@ def _has_module(name: str) -> bool:
 @functools.lru_cache(None)
 def get_ignored_functions() -> set[Callable[..., Any]]:
     """Public functions that no override ever sees."""
-    names = """typename is_tensor set_default_tensor_type set_rng_state get_rng_state manual_seed
+    names = """
+        typename is_tensor set_default_tensor_type set_rng_state get_rng_state manual_seed
         initial_seed seed save load set_printoptions fork get_default_dtype get_num_interop_threads
-        get_num_threads init_num_threads import_ir_module is_anomaly_enabled is_grad_enabled merge_type_from_type_comment
-        parse_ir parse_schema set_anomaly_enabled set_flush_denormal set_num_interop_threads set_num_threads wait
-        as_tensor from_numpy tensor default_generator has_cuda empty_strided eye fill finfo from_file full arange
-        asarray empty linspace logspace ones promote_types rand randn randint randperm range result_type
-        scalar_tensor tril_indices triu_indices vander zeros can_cast set_grad_enabled no_grad enable_grad
-        inference_mode is_inference_mode_enabled compile set_default_device get_default_device
-        set_default_dtype use_deterministic_algorithms""".split()
+        get_num_threads init_num_threads import_ir_module is_anomaly_enabled is_grad_enabled
+        merge_type_from_type_comment parse_ir parse_schema set_anomaly_enabled set_flush_denormal
+        set_num_interop_threads set_num_threads wait as_tensor from_numpy tensor default_generator
+        has_cuda empty_strided eye fill finfo from_file full arange asarray empty linspace logspace
+        ones promote_types rand randn randint randperm range result_type scalar_tensor tril_indices
+        triu_indices vander zeros can_cast set_grad_enabled no_grad enable_grad inference_mode
+        is_inference_mode_enabled compile set_default_device get_default_device set_default_dtype
+        use_deterministic_algorithms
+    """.split()
     table = vars(torch)
     return {table[n] for n in names if callable(table.get(n))}
 

@@ -64,8 +64,9 @@ def fork_rng(
         if count > 1:
             warnings.warn(
                 f"{where.upper()} reports that you have {count} available devices, and you have "
-                f"used {_caller} without explicitly specifying which devices are being used. All of "
-                f"them are remembered; set the {_devices_kw} keyword argument of {_caller} to avoid it.",
+                f"used {_caller} without explicitly specifying which devices are being used. All "
+                f"of them are remembered; set the {_devices_kw} keyword argument of {_caller} to "
+                "avoid it.",
                 stacklevel=3,
             )
         kept = list(range(count))

@@ -203,7 +203,8 @@ def _copy_into(self: Any, source: Any, non_blocking: bool | None = None) -> Any:
     """Copy the bytes of another storage of the same size."""
     if self.nbytes() != source.nbytes():
         raise RuntimeError(
-            f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} bytes"
+            f"size does not match, self was {self.nbytes()} bytes but src was {source.nbytes()} "
+            "bytes"
         )
     _over(self, torch.uint8).copy_(_over(source, torch.uint8), bool(non_blocking))
     return self

@@ -66,7 +66,10 @@ def _key(version: Any) -> tuple[Any, ...]:
 
 
 class TorchVersion(str):
-    """A version string. `v >= "2.1"`, `v >= (2, 1)` and `v >= Version("2.1")` all compare versions."""
+    """A version string.
+
+    `v >= "2.1"`, `v >= (2, 1)` and `v >= Version("2.1")` all compare versions.
+    """
 
     __slots__ = ()
 

@@ -14,8 +14,10 @@ __all__ = ["aot_function", "aot_module", "make_boxed_func"]
 
 
 def aot_function(
-    fn: Callable[..., Any], fw_compiler: Callable[..., Any], bw_compiler: Any = None, partition_fn: Any = None,
-    decompositions: Any = None, num_params_buffers: int = 0, keep_inference_input_mutations: bool = False,
+    fn: Callable[..., Any], fw_compiler: Callable[..., Any], bw_compiler: Any = None,
+    partition_fn: Any = None,
+    decompositions: Any = None, num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
     inference_compiler: Any = None, *, dynamic: bool = False, enable_log: bool = True,
     disable_functionalization: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip

@@ -40,8 +40,8 @@ def functional_call(
         repeated = {name for name in names if names.count(name) > 1}
         if repeated:
             raise ValueError(
-                f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional call is "
-                "ambiguous"
+                f"{sorted(repeated)} appeared in multiple dictionaries; behavior of functional "
+                "call is ambiguous"
             )
         given = {name: t for d in parameter_and_buffer_dicts for name, t in d.items()}
     else:

@@ -45,8 +45,8 @@ def make_autograd(op: Op, rules: Rules) -> Callable[..., Any]:
     def backward(ctx: Any, *grads: Any) -> Any:
         if rules.backward is None:
             raise RuntimeError(
-                f"Trying to backward through {op} but no autograd formula was registered. Please use "
-                "register_autograd to add one."
+                f"Trying to backward through {op} but no autograd formula was registered. Please "
+                "use register_autograd to add one."
             )
         needs = ctx.needs_input_grad
         ctx.needs_input_grad = _regrouped(needs, ctx._lists)

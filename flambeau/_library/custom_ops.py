@@ -201,7 +201,8 @@ class CustomOpDef:
     def register_torch_dispatch(
         self, torch_dispatch_class: Any, fn: Callable[..., Any] | None = None, /
     ) -> Any:
-        """Register what a mode or a subclass does: ``fn(cls_or_mode, func, types, args, kwargs)``."""
+        """Register what a mode or a subclass does: ``fn(cls_or_mode, func,
+        types, args, kwargs)``."""
 
         def register(fn: Callable[..., Any]) -> Callable[..., Any]:
             self._op.__dict__.setdefault("dispatch_rules", {})[torch_dispatch_class] = fn

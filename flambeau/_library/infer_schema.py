@@ -127,7 +127,8 @@ def infer_schema(
                 text = text.replace("Tensor", f"Tensor(a{number}!)", 1)
             elif mutates_args != "unknown":
                 refuse(
-                    f"Parameter {name} is in mutable_args but only Tensors or collections of Tensors can be mutated"
+                    f"Parameter {name} is in mutable_args but only Tensors or collections of "
+                    "Tensors can be mutated"
                 )
         default = "" if p.default is p.empty else f"={_default(p.default)}"
         parts.append(f"{text} {name}{default}")

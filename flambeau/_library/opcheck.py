@@ -46,13 +46,15 @@ def opcheck(
     )
     if not isinstance(func, OpOverload):
         raise ValueError(
-            f"opcheck(op, ...): op must be instance of torch._ops.OpOverload or CustomOpDef, got {type(op)}"
+            "opcheck(op, ...): op must be instance of torch._ops.OpOverload or CustomOpDef, got "
+            f"{type(op)}"
         )
     wanted = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
     unknown = set(wanted) - set(_CHECKS)
     if unknown:
         raise ValueError(
-            f"opcheck(op, ..., test_utils={test_utils}): expected test_utils to be subset of {_ALL}, but got {unknown}"
+            f"opcheck(op, ..., test_utils={test_utils}): expected test_utils to be subset of "
+            f"{_ALL}, but got {unknown}"
         )
     results: dict[str, Any] = {}
     for name in wanted:

@@ -50,8 +50,8 @@ LAZY_MODULES = (
     "storage", "types", "version", "return_types", "_utils", "_nn", "_C", "ops", "sparse",
     "accelerator", "cpu", "mps", "xpu", "masked", "nested", "quantization", "ao",
     "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
-    "futures", "functional", "torch_version", "_jit_internal", "__config__", "mtia", "_ops", "_library",
-    "quasirandom", "signal", "_subclasses", "_logging", "monitor", "package", "_guards",
+    "futures", "functional", "torch_version", "_jit_internal", "__config__", "mtia", "_ops",
+    "_library", "quasirandom", "signal", "_subclasses", "_logging", "monitor", "package", "_guards",
     *lazy.MODULE_NAMES,
 )  # fmt: skip
 LAZY_NAMES: dict[str, tuple[str, str]] = {
@@ -82,8 +82,10 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
 def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
-        **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS, **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
-        **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS, **autograd_api.METHODS,
+        **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS,
+        **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
+        **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS,
+        **autograd_api.METHODS,
         **hooks.METHODS, **linalg.METHODS, **tensors.METHODS, **compare.METHODS,
         **pointwise.METHODS,
     }  # fmt: skip
@@ -92,10 +94,15 @@ def tensor_methods() -> dict[str, Any]:
 def functions() -> dict[str, Any]:
     """Top-level functions that are Python on every path."""
     return {
-        "Generator": generator.Generator, "manual_seed": generator.manual_seed, "seed": generator.seed,
+        "Generator": generator.Generator, "manual_seed": generator.manual_seed,
+        "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS, **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS, **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS, **joining.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
+        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS,
+        **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS,
+        **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS,
+        **joining.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS, **interchange.FUNCTIONS,
+        **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
 

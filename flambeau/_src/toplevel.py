@@ -61,7 +61,8 @@ def is_nonzero(input: Tensor) -> bool:
 
 
 def _assert(condition: Any, message: Any) -> None:
-    """Assert that fx can record: a call, where Python's statement would ask a proxy for its truth."""
+    """Assert that fx can record: a call, where Python's statement would ask
+    a proxy for its truth."""
     if type(condition) is not Tensor and _native.call_bits((condition,), {}, 0) & state.FUNCTION:
         slot("function_layer")(_assert, (condition, message), {})
         return
@@ -237,10 +238,11 @@ def _nonleaf_grad(t: Tensor) -> None:
     import warnings  # lazy: rarely needed
 
     warnings.warn(
-        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
-        "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
-        "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
-        "leaf Tensor instead. See github.com/pytorch/pytorch/pull/30531 for more informations.",
+        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
+        "attribute won't be populated during autograd.backward(). If you indeed want the .grad "
+        "field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
+        "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
+        "instead. See github.com/pytorch/pytorch/pull/30531 for more informations.",
         UserWarning,
         stacklevel=3,
     )
@@ -259,14 +261,20 @@ def _check_grad(t: Tensor, g: Any) -> None:
             + _ctype(g)
             + "' to a tensor with dtype '"
             + _ctype(t)
-            + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its gradient may break downstream systems that assume they match."
+            + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You "
+            "can set the tensor's grad_dtype attribute with a specific dtype, or None to allow "
+            "any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its "
+            "gradient may break downstream systems that assume they match."
         )
     if g.device.type != t.device.type:
         raise RuntimeError(
-            f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with device type '{t.device.type}'. Please ensure that the gradient and the tensor are on the same device"
+            f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with "
+            f"device type '{t.device.type}'. Please ensure that the gradient and the tensor are on "
+            "the same device"
         )
     raise RuntimeError(
-        f"attempting to assign a gradient of size '{list(g.shape)}' to a tensor of size '{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size"
+        f"attempting to assign a gradient of size '{list(g.shape)}' to a tensor of size "
+        f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size"
     )
 
 
@@ -300,10 +308,12 @@ def _get_device(self: Tensor) -> int:
 
 
 METHODS: dict[str, Any] = {
-    **{f"is_{k}": _on(k) for k in ("cpu", "cuda", "meta", "mps", "xpu", "ipu", "maia", "mtia", "vulkan", "xla", "hpu")},
+    **{f"is_{k}": _on(k) for k in ("cpu", "cuda", "meta", "mps", "xpu", "ipu", "maia", "mtia",
+                                   "vulkan", "xla", "hpu")},
     **{f"is_{k}": _never(k) for k in ("sparse", "sparse_csr", "quantized", "mkldnn", "nested")},
     "get_device": _get_device,
-    "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex, "is_nonzero": is_nonzero,
+    "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex,
+    "is_nonzero": is_nonzero,
 }  # fmt: skip
 SCALARS: dict[str, Any] = {
     "__bool__": _bool,
@@ -312,14 +322,19 @@ SCALARS: dict[str, Any] = {
     "__index__": _index,
 }
 FUNCTIONS: dict[str, Any] = {
-    "is_tensor": is_tensor, "is_storage": is_storage, "is_floating_point": is_floating_point, "is_complex": is_complex,
-    "is_signed": is_signed, "numel": numel, "is_nonzero": is_nonzero, "broadcast_shapes": broadcast_shapes,
-    "result_type": result_type, "set_num_threads": set_num_threads, "get_num_threads": get_num_threads,
-    "get_default_device": get_default_device, "set_default_device": set_default_device, "typename": typename,
-    "use_deterministic_algorithms": use_deterministic_algorithms,
+    "is_tensor": is_tensor, "is_storage": is_storage, "is_floating_point": is_floating_point,
+    "is_complex": is_complex,
+    "is_signed": is_signed, "numel": numel, "is_nonzero": is_nonzero,
+    "broadcast_shapes": broadcast_shapes,
+    "result_type": result_type, "set_num_threads": set_num_threads,
+    "get_num_threads": get_num_threads,
+    "get_default_device": get_default_device, "set_default_device": set_default_device,
+    "typename": typename, "use_deterministic_algorithms": use_deterministic_algorithms,
     "are_deterministic_algorithms_enabled": are_deterministic_algorithms_enabled,
     "is_deterministic_algorithms_warn_only_enabled": is_deterministic_algorithms_warn_only_enabled,
-    "get_deterministic_debug_mode": get_deterministic_debug_mode, "get_device_module": get_device_module,
+    "get_deterministic_debug_mode": get_deterministic_debug_mode,
+    "get_device_module": get_device_module,
     "has_openmp": False, "has_mkl": False, "has_lapack": True, "has_spectral": True,
-    "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan, "pi": math.pi, "e": math.e, "newaxis": None,
+    "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan,
+    "pi": math.pi, "e": math.e, "newaxis": None,
 }  # fmt: skip

@@ -66,7 +66,10 @@ class GradScaler:
         return self._per_optimizer_states.setdefault(id(optimizer), _fresh_state())
 
     def _check_scale_growth_tracker(self, funcname: str) -> tuple[torch.Tensor, torch.Tensor]:
-        hint = "This may indicate your script did not use scaler.scale(loss or outputs) earlier in the iteration."
+        hint = (
+            "This may indicate your script did not use scaler.scale(loss or outputs) earlier in "
+            "the iteration."
+        )
         if self._scale is None:
             raise AssertionError(f"Attempted {funcname} but _scale is None.  {hint}")
         if self._growth_tracker is None:
@@ -273,8 +276,8 @@ class GradScaler:
         if self._enabled:
             if self._per_optimizer_states:
                 raise AssertionError(
-                    "A GradScaler instance may only be pickled at the beginning of an iteration, or "
-                    "at the end after scaler.update()."
+                    "A GradScaler instance may only be pickled at the beginning of an iteration, "
+                    "or at the end after scaler.update()."
                 )
             state["_init_scale"] = self.get_scale()
             state["_init_growth_tracker"] = self._get_growth_tracker()

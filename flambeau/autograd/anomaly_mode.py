@@ -23,8 +23,8 @@ class detect_anomaly:
         self.check_nan = check_nan
         self.prev_check_nan = anomaly.check_nan_enabled()
         warnings.warn(
-            "Anomaly Detection has been enabled. This mode will increase the runtime and should only "
-            "be enabled for debugging.",
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
             stacklevel=2,
         )
 

@@ -50,8 +50,8 @@ def exit_dual_level(*, level: Level | None = None) -> None:
     current = thread.forward_ad[-1] if thread.forward_ad else None
     if current is None or (level is not None and level is not current):
         raise RuntimeError(
-            "Trying to exit a forward AD level that was not the last one that was created. This is not "
-            "supported."
+            "Trying to exit a forward AD level that was not the last one that was created. This is "
+            "not supported."
         )
     thread.forward_ad.pop()
     current.__exit__()

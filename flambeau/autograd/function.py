@@ -165,8 +165,8 @@ class _SingleLevelFunction(FunctionCtx, _HookMixin, metaclass=FunctionMeta):
     def backward(ctx: Any, *grad_outputs: Any) -> Any:
         """Gradients of the inputs, one for each argument of forward, from those of the outputs."""
         raise NotImplementedError(
-            "You must implement either the backward or vjp method for your custom autograd.Function "
-            "to use it with backward mode AD."
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
         )
 
     vjp = backward
@@ -175,8 +175,8 @@ class _SingleLevelFunction(FunctionCtx, _HookMixin, metaclass=FunctionMeta):
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
         """Tangents of the outputs from those of the inputs."""
         raise NotImplementedError(
-            "You must implement the jvp function for custom autograd.Function to use it with forward "
-            "mode AD."
+            "You must implement the jvp function for custom autograd.Function to use it with "
+            "forward mode AD."
         )
 
     @classmethod
@@ -200,7 +200,8 @@ class Function(_SingleLevelFunction):
     ``forward(ctx, *args)`` runs without recording; ``backward(ctx, *grad_outputs)`` returns one
     gradient an argument (None for arguments that are no tensors). With a static
     ``setup_context(ctx, inputs, output)``, forward takes no ctx, and the transforms of `torch.func`
-    apply; ``vmap(info, in_dims, *args)`` or ``generate_vmap_rule = True`` then gives the batched form.
+    apply; ``vmap(info, in_dims, *args)`` or ``generate_vmap_rule = True`` then gives the batched
+    form.
     """
 
     generate_vmap_rule = False
@@ -208,8 +209,8 @@ class Function(_SingleLevelFunction):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         warnings.warn(
             f"{self.__class__} should not be instantiated. Methods on autograd functions are all "
-            "static, so you should invoke them on the class itself. Instantiating an autograd function "
-            "will raise an error in a future version of PyTorch.",
+            "static, so you should invoke them on the class itself. Instantiating an autograd "
+            "function will raise an error in a future version of PyTorch.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -226,8 +227,8 @@ class Function(_SingleLevelFunction):
         """The batched form: ``(output, out_dims)`` from arguments with batch dimensions in_dims;
         ``info`` has ``batch_size`` and ``randomness``."""
         raise NotImplementedError(
-            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
-            "generate_vmap_rule=True."
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or "
+            "set generate_vmap_rule=True."
         )
 
     @classmethod
@@ -244,9 +245,9 @@ class Function(_SingleLevelFunction):
         if thread.functorch:
             if not has_setup and any(level.kind != "dual" for level in thread.functorch):
                 raise RuntimeError(
-                    "In order to use an autograd.Function with functorch transforms (vmap, grad, jvp, "
-                    "jacrev, ...), it must override the setup_context staticmethod. For more details, "
-                    "please see https://pytorch.org/docs/main/notes/extending.func.html"
+                    "In order to use an autograd.Function with functorch transforms (vmap, grad, "
+                    "jvp, jacrev, ...), it must override the setup_context staticmethod. For more "
+                    "details, please see https://pytorch.org/docs/main/notes/extending.func.html"
                 )
             from flambeau._src.autograd import transforms  # lazy: transforms are heavy
 

@@ -21,12 +21,12 @@ def _as_tuple(inp: Any, arg_name: str, fn_name: str) -> tuple[bool, tuple[Tensor
         if not isinstance(item, Tensor):
             if is_tuple:
                 raise TypeError(
-                    f"The {arg_name} given to {fn_name} must be either a Tensor or a tuple of Tensors "
-                    f"but the value at index {i} has type {type(item)}."
+                    f"The {arg_name} given to {fn_name} must be either a Tensor or a tuple of "
+                    f"Tensors but the value at index {i} has type {type(item)}."
                 )
             raise TypeError(
-                f"The {arg_name} given to {fn_name} must be either a Tensor or a tuple of Tensors but "
-                f"the given {arg_name} has type {type(item)}."
+                f"The {arg_name} given to {fn_name} must be either a Tensor or a tuple of Tensors "
+                f"but the given {arg_name} has type {type(item)}."
             )
     return is_tuple, items
 
@@ -85,16 +85,16 @@ def _check_depends(values: Sequence[Any], what: str, strict: bool) -> None:
             continue
         if what == "hessian":
             raise RuntimeError(
-                f"The hessian of the user-provided function with respect to input {i} is independent of "
-                f"the input. {_STRICT}. You should ensure that your function is thrice differentiable "
-                "and that the hessian depends on the inputs."
+                f"The hessian of the user-provided function with respect to input {i} is "
+                f"independent of the input. {_STRICT}. You should ensure that your function is "
+                "thrice differentiable and that the hessian depends on the inputs."
             )
         if what == "jacobian":
             raise RuntimeError(
-                "While computing the hessian, found that the jacobian of the user-provided function "
-                f"with respect to input {i} is independent of the input. {_STRICT}. You should ensure "
-                "that your function is twice differentiable and that the jacobian depends on the inputs "
-                "(this would be violated by a linear function for example)."
+                "While computing the hessian, found that the jacobian of the user-provided "
+                f"function with respect to input {i} is independent of the input. {_STRICT}. You "
+                "should ensure that your function is twice differentiable and that the jacobian "
+                "depends on the inputs (this would be violated by a linear function for example)."
             )
         if what == "grad_inputs":
             raise RuntimeError(
@@ -102,8 +102,9 @@ def _check_depends(values: Sequence[Any], what: str, strict: bool) -> None:
                 f"user-provided function. {_STRICT}."
             )
         raise RuntimeError(
-            f"Output {i} of the user-provided function does not require gradients. The outputs must be "
-            "computed in a differentiable manner from the input when running in strict mode."
+            f"Output {i} of the user-provided function does not require gradients. The outputs "
+            "must be computed in a differentiable manner from the input when running in strict "
+            "mode."
         )
 
 
@@ -125,20 +126,26 @@ def _gradients(
 
 
 _STAGES = {
-    "back": "The output of the user-provided function is independent of input {i}. " + _STRICT + ".",
-    "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs "
+    "back": "The output of the user-provided function is independent of input "
+            "{i}. " + _STRICT + ".",
+    "back_trick": "The gradient with respect to the input is independent of entry {i} in the "
+                  "grad_outputs "
     "when using the double backward trick to compute forward mode gradients. " + _STRICT + ".",
-    "double_back": "The jacobian of the user-provided function is independent of input {i}. " + _STRICT + ".",
-    "double_back_trick": "The hessian of the user-provided function is independent of entry {i} in the "
+    "double_back": "The jacobian of the user-provided function is independent of input "
+                   "{i}. " + _STRICT + ".",
+    "double_back_trick": "The hessian of the user-provided function is independent of entry {i} in "
+                         "the "
     "grad_jacobian. " + _STRICT + " as it prevents from using the double backward trick to replace "
     "forward mode AD.",
 }  # fmt: skip
 _LATER = {
     "back": "The jacobian of the user-provided function is independent of input {i}. " + _STRICT
     + " when create_graph=True.",
-    "back_trick": "The gradient with respect to the input is independent of entry {i} in the grad_outputs "
+    "back_trick": "The gradient with respect to the input is independent of entry {i} in the "
+                  "grad_outputs "
     "when using the double backward trick to compute forward mode gradients. " + _STRICT + ".",
-    "double_back": "The hessian of the user-provided function is independent of input {i}. " + _STRICT
+    "double_back": "The hessian of the user-provided function is independent of input "
+                   "{i}. " + _STRICT
     + " when create_graph=True.",
     "double_back_trick": "The hessian of the user-provided function is independent of input {i}. "
     + _STRICT + " when create_graph=True.",
@@ -301,20 +308,22 @@ def jacobian(
     """
     if strategy not in ("forward-mode", "reverse-mode"):
         raise AssertionError(
-            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your function '
-            'has more outputs than inputs, "forward-mode" tends to be more performant. Otherwise, '
-            'prefer to use "reverse-mode".'
+            'Expected strategy to be either "forward-mode" or "reverse-mode". Hint: If your '
+            'function has more outputs than inputs, "forward-mode" tends to be more performant. '
+            'Otherwise, prefer to use "reverse-mode".'
         )
     if strategy == "forward-mode":
         if create_graph:
             raise NotImplementedError(
-                'torch.autograd.functional.jacobian: `create_graph=True` and `strategy="forward-mode"` '
+                "torch.autograd.functional.jacobian: `create_graph=True` and "
+                '`strategy="forward-mode"` '
                 "are not supported together (yet). Please either set `create_graph=False` or "
                 '`strategy="reverse-mode"`.'
             )
         if strict:
             raise RuntimeError(
-                'torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` are '
+                'torch.autograd.functional.jacobian: `strict=True` and `strategy="forward-mode"` '
+                "are "
                 "not supported together (yet). Please either set `strict=False` or "
                 '`strategy="reverse-mode"`.'
             )
@@ -333,8 +342,8 @@ def jacobian(
         if vectorize:
             if strict:
                 raise RuntimeError(
-                    "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are not "
-                    "supported together. Please either set `strict=False` or `vectorize=False`."
+                    "torch.autograd.functional.jacobian: `strict=True` and `vectorized=True` are "
+                    "not supported together. Please either set `strict=False` or `vectorize=False`."
                 )
             return _finished(
                 _batched_rows(outs, ins, create_graph, is_tuple, is_out_tuple), create_graph
@@ -356,7 +365,8 @@ def _rows(
             if g is None:
                 if strict:
                     raise RuntimeError(
-                        f"Output {i} of the user-provided function is independent of input {at}. {_STRICT}."
+                        f"Output {i} of the user-provided function is independent of input {at}. "
+                        f"{_STRICT}."
                     )
                 g = torch.zeros_like(x)
             elif strict and create_graph and not g.requires_grad:
@@ -432,7 +442,8 @@ def hessian(
             raise RuntimeError("The function given to hessian should return a single Tensor")
         if out.nelement() != 1:
             raise RuntimeError(
-                "The Tensor returned by the function given to hessian should contain a single element"
+                "The Tensor returned by the function given to hessian should contain a single "
+                "element"
             )
         return out.squeeze()
 

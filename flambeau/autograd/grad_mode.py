@@ -67,7 +67,8 @@ class set_grad_enabled(_DecoratorContextManager):
 
     def __str__(self) -> str:
         kind = type(self)
-        return f"{kind.__module__.removeprefix('flambeau').lstrip('.')}.{kind.__name__}(mode={self.mode})"
+        home = kind.__module__.removeprefix("flambeau").lstrip(".")
+        return f"{home}.{kind.__name__}(mode={self.mode})"
 
     def __repr__(self) -> str:
         return f"{type(self).__module__}.{type(self).__name__}(mode={self.mode})"

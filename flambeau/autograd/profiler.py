@@ -1,5 +1,5 @@
-"""Profiling by its older name. flambeau records no profile yet: the contexts run what is inside, the
-lists they give are empty, and entering a profile says so once."""
+"""Profiling by its older name. flambeau records no profile yet: the contexts run what is inside,
+the lists they give are empty, and entering a profile says so once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the numeric back ends can do. flambeau on the CPU has BLAS through NumPy and kernels of its own."""
+"""What the numeric back ends can do. flambeau on the CPU has BLAS through
+NumPy and kernels of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ cudnn = _Backend(
     benchmark_limit=10,
 )
 cuda = _Backend("cuda", False, matmul=_Backend("cuda.matmul", False, allow_tf32=False,
-                allow_fp16_reduced_precision_reduction=True, allow_bf16_reduced_precision_reduction=True))  # fmt: skip
+                allow_fp16_reduced_precision_reduction=True,
+                allow_bf16_reduced_precision_reduction=True))  # fmt: skip
 mps = _Backend("mps", False)
 mkl = _Backend("mkl", False)
 mkldnn = _Backend("mkldnn", False, enabled=True, deterministic=False, allow_tf32=True)

@@ -1,4 +1,7 @@
-"""The CPU as a device, with the names that accelerators have. It has one stream, which waits for nothing."""
+"""The CPU as a device, with the names that accelerators have.
+
+It has one stream, which waits for nothing.
+"""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ class CUDAGraph:
 
 
 class graph(contextlib.AbstractContextManager[None]):
-    """`with graph(g):` launches are captured: a CUDAGraph cannot be made here, so none can be given."""
+    """`with graph(g):` launches are captured: a CUDAGraph cannot be made
+    here, so none can be given."""
 
     def __init__(self, cuda_graph: CUDAGraph, **_: Any) -> None:
         _refuse()

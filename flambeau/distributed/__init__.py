@@ -1,5 +1,5 @@
-"""Training in several processes: not in this build. `is_available()` says so, and what needs a group
-is no attribute."""
+"""Training in several processes: not in this build. `is_available()` says so, and what needs a
+group is no attribute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TorchScript is not part of flambeau: marks are kept, questions answered, and scripting refused."""
+"""TorchScript is not part of flambeau: marks are kept, questions answered,
+and scripting refused."""
 
 from typing import Final
 

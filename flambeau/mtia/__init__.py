@@ -1,4 +1,7 @@
-"""Meta's accelerator: not in this build. Questions are answered; what needs the device is not here."""
+"""Meta's accelerator: not in this build.
+
+Questions are answered; what needs the device is not here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Profiling. flambeau records no profile yet: programs that profile run, and their profiles are empty."""
+"""Profiling. flambeau records no profile yet: programs that profile run, and
+their profiles are empty."""
 
 from __future__ import annotations
 

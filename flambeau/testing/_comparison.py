@@ -280,8 +280,8 @@ def assert_allclose(
 ) -> None:
     """`assert_close` with wider defaults and fewer checks. Deprecated."""
     warnings.warn(
-        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a future "
-        "release. Please use `torch.testing.assert_close()` instead.",
+        "`torch.testing.assert_allclose()` is deprecated since 1.12 and will be removed in a "
+        "future release. Please use `torch.testing.assert_close()` instead.",
         FutureWarning,
         stacklevel=2,
     )

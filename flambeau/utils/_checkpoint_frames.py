@@ -75,8 +75,8 @@ class Frame:
             pass  # the rest was not run
         elif len(self.holders) != self.counts[number]:
             raise CheckpointError(
-                "torch.utils.checkpoint: A different number of tensors was saved during the original "
-                "forward and recomputation.\n"
+                "torch.utils.checkpoint: A different number of tensors was saved during the "
+                "original forward and recomputation.\n"
                 f"Number of tensors saved during forward: {len(self.holders)}\n"
                 f"Number of tensors saved during recomputation: {self.counts[number]}.{_TIP}"
             )
@@ -93,8 +93,9 @@ class Frame:
                 )
         if lines:
             raise CheckpointError(
-                "torch.utils.checkpoint: Recomputed values for the following tensors have different "
-                "metadata than during the forward pass.\n" + "\n".join(lines) + f"\n.{_TIP}"
+                "torch.utils.checkpoint: Recomputed values for the following tensors have "
+                "different metadata than during the forward "
+                "pass.\n" + "\n".join(lines) + f"\n.{_TIP}"
             )
 
 
@@ -155,9 +156,10 @@ class ForwardHooks(saved_tensors_hooks):
             tensor = None if key is None else frame.recomputed[number].get(key)
             if key is None or tensor is None:
                 raise CheckpointError(
-                    "torch.utils.checkpoint: Unpack is being triggered for a tensor that was already "
-                    "unpacked once. If you are calling ctx.saved_tensors in backward, make sure to do "
-                    "so only once. Otherwise please open an issue with details on your use case."
+                    "torch.utils.checkpoint: Unpack is being triggered for a tensor that was "
+                    "already unpacked once. If you are calling ctx.saved_tensors in backward, make "
+                    "sure to do so only once. Otherwise please open an issue with details on your "
+                    "use case."
                 )
             holder.handles[number] = _Key()  # the old key goes, and with it the tensor
             if lone:
@@ -280,8 +282,8 @@ def debug_contexts() -> tuple[Callable[[], tuple[Context, Context]], Callable[[A
 
     def with_logs(error: CheckpointError) -> Exception:
         parts = [
-            " An error happened while unpacking tensors; the operators of both runs follow, because "
-            "`debug=True` was passed to `torch.utils.checkpoint.checkpoint()`.\n"
+            " An error happened while unpacking tensors; the operators of both runs follow, "
+            "because `debug=True` was passed to `torch.utils.checkpoint.checkpoint()`.\n"
         ]
         for title, log in (("original forward", first), ("recomputation", second)):
             parts.append(f"\nStack traces of the operators of the {title}:\n")

@@ -136,13 +136,14 @@ def create_selective_checkpoint_contexts(
         for op in policy_fn_or_list:
             if not hasattr(op, "_schema"):
                 extra = (
-                    f"Please update the OpOverloadPacket to a specific OpOverload. For example, if you "
-                    f"have `{op}`, try `{op}.default`."
+                    "Please update the OpOverloadPacket to a specific OpOverload. For example, if "
+                    f"you have `{op}`, try `{op}.default`."
                     if hasattr(op, "overloads")
                     else ""
                 )
                 raise ValueError(
-                    f"Expected op in `op_list` to be an OpOverload but got: {op} of type {type(op)}. {extra}"
+                    f"Expected op in `op_list` to be an OpOverload but got: {op} of type "
+                    f"{type(op)}. {extra}"
                 )
         chosen = set(policy_fn_or_list)
 

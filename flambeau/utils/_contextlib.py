@@ -52,17 +52,18 @@ def context_decorator(ctx: Any, func: Any) -> Any:
     if callable(ctx) and hasattr(ctx, "__enter__"):
         raise AssertionError(
             f"Passed in {ctx} is both callable and also a valid context manager (has __enter__), "
-            "making it ambiguous which interface to use.  If you intended to pass a context manager "
-            "factory, rewrite your call as context_decorator(lambda: ctx()); if you intended to pass "
-            "a context manager directly, rewrite your call as context_decorator(lambda: ctx)"
+            "making it ambiguous which interface to use.  If you intended to pass a context "
+            "manager factory, rewrite your call as context_decorator(lambda: ctx()); if you "
+            "intended to pass a context manager directly, rewrite your call as "
+            "context_decorator(lambda: ctx)"
         )
     make = ctx if callable(ctx) else lambda: ctx
     if inspect.isclass(func):
         raise RuntimeError(
             "Cannot decorate classes; it is ambiguous whether or not only the constructor or all "
             "methods should have the context manager applied; additionally, decorating a class at "
-            "definition-site will prevent use of the identifier as a conventional type.  To specify "
-            "which methods to decorate, decorate each of them individually."
+            "definition-site will prevent use of the identifier as a conventional type.  To "
+            "specify which methods to decorate, decorate each of them individually."
         )
     if inspect.isgeneratorfunction(func):
         return _wrap_generator(make, func)
@@ -82,9 +83,10 @@ class _DecoratorContextManager:
     def __call__(self, orig_func: Any) -> Any:
         if inspect.isclass(orig_func):
             warnings.warn(
-                "Decorating classes is deprecated and will be disabled in future versions. You should "
-                "only decorate functions or methods. To preserve the current behavior of class "
-                "decoration, you can directly decorate the `__init__` method and nothing else.",
+                "Decorating classes is deprecated and will be disabled in future versions. You "
+                "should only decorate functions or methods. To preserve the current behavior of "
+                "class decoration, you can directly decorate the `__init__` method and nothing "
+                "else.",
                 FutureWarning,
                 stacklevel=2,
             )

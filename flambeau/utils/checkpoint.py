@@ -107,12 +107,13 @@ def _infer_device_type(*args: Any) -> str:
     kinds = {t.device.type for t in _tensors(args)} - {"cpu"}
     if len(kinds) > 1:
         warnings.warn(
-            "Tensor arguments, excluding CPU tensors, are detected on at least two types of devices. "
-            "Device state will only be saved for devices of a single device type, and the remaining "
-            "devices will be ignored. Consequently, if any checkpointed functions involve randomness, "
-            "this may result in incorrect gradients. (Note that if CUDA devices are among the devices "
-            "detected, it will be prioritized; otherwise, the first device encountered will be "
-            f"selected.)\nDevice types: {sorted(kinds)} first device type: {sorted(kinds)[0]}",
+            "Tensor arguments, excluding CPU tensors, are detected on at least two types of "
+            "devices. Device state will only be saved for devices of a single device type, and the "
+            "remaining devices will be ignored. Consequently, if any checkpointed functions "
+            "involve randomness, this may result in incorrect gradients. (Note that if CUDA "
+            "devices are among the devices detected, it will be prioritized; otherwise, the first "
+            f"device encountered will be selected.)\nDevice types: {sorted(kinds)} first device "
+            f"type: {sorted(kinds)[0]}",
             stacklevel=3,
         )
     if not kinds:
@@ -181,7 +182,8 @@ def _autocast_contexts(device_type: str) -> Callable[[], contextlib.ExitStack]:
             "device_type": kind, "enabled": asks(kind), "dtype": torch.get_autocast_dtype(kind),
             "cache_enabled": torch.is_autocast_cache_enabled(),
         }
-        for kind in dict.fromkeys((device_type, "cpu")) if kind == "cpu" or _device_module(kind) is not None
+        for kind in dict.fromkeys((device_type,
+                                   "cpu")) if kind == "cpu" or _device_module(kind) is not None
     ]  # fmt: skip
 
     def make() -> contextlib.ExitStack:
@@ -218,8 +220,9 @@ class CheckpointFunction(torch.autograd.Function):
         if not torch.autograd._is_checkpoint_valid():
             raise RuntimeError(
                 "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or "
-                "passing an `inputs` parameter to .backward(). To resolve this error, you can either "
-                "set use_reentrant=False, or call .backward() without passing the `inputs` argument."
+                "passing an `inputs` parameter to .backward(). To resolve this error, you can "
+                "either set use_reentrant=False, or call .backward() without passing the `inputs` "
+                "argument."
             )
         inputs = list(ctx.inputs)
         for i, tensor in zip(ctx.tensor_indices, ctx.saved_tensors, strict=True):
@@ -260,8 +263,8 @@ def checkpoint(
 
     Args:
         function: must do the same each time it is called.
-        use_reentrant: True: the older way, which runs a backward inside backward and supports neither
-            keyword arguments nor ``autograd.grad``. False is recommended.
+        use_reentrant: True: the older way, which runs a backward inside backward and supports
+            neither keyword arguments nor ``autograd.grad``. False is recommended.
         context_fn: gives two contexts, for the first run and for the second.
         determinism_check: "default": shapes, dtypes and devices of both runs are compared; "none".
         debug: errors show the operators of both runs.
@@ -273,11 +276,11 @@ def checkpoint(
     """
     if use_reentrant is None:
         warnings.warn(
-            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. Starting "
-            "in PyTorch 2.9, calling checkpoint without use_reentrant will raise an exception. "
-            "use_reentrant=False is recommended, but if you need to preserve the current default "
-            "behavior, you can pass use_reentrant=True. Refer to docs for more details on the "
-            "differences between the two variants.",
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+            "Starting in PyTorch 2.9, calling checkpoint without use_reentrant will raise an "
+            "exception. use_reentrant=False is recommended, but if you need to preserve the "
+            "current default behavior, you can pass use_reentrant=True. Refer to docs for more "
+            "details on the differences between the two variants.",
             stacklevel=2,
         )
         use_reentrant = True
@@ -309,8 +312,8 @@ _METADATA: dict[str, Callable[[Tensor], dict[str, Any]]] = {
 
 
 def _without_reentrancy(
-    function: Callable[..., Any], preserve: bool, context_fn: Any, determinism_check: str, debug: bool,
-    early_stop: bool, args: tuple[Any, ...], kwargs: dict[str, Any],
+    function: Callable[..., Any], preserve: bool, context_fn: Any, determinism_check: str,
+    debug: bool, early_stop: bool, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Iterator[None]:  # fmt: skip
     """Yields once, with the hooks of the first run in place."""
     wrap_error = None
@@ -362,11 +365,11 @@ def checkpoint_sequential(
     """
     if use_reentrant is None:
         warnings.warn(
-            "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed "
-            "explicitly. In version 2.9 we will raise an exception if use_reentrant is not passed. "
-            "use_reentrant=False is recommended, but if you need to preserve the current default "
-            "behavior, you can pass use_reentrant=True. Refer to docs for more details on the "
-            "differences between the two variants.",
+            "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be "
+            "passed explicitly. In version 2.9 we will raise an exception if use_reentrant is not "
+            "passed. use_reentrant=False is recommended, but if you need to preserve the current "
+            "default behavior, you can pass use_reentrant=True. Refer to docs for more details on "
+            "the differences between the two variants.",
             stacklevel=2,
         )
         use_reentrant = True

@@ -1,4 +1,7 @@
-"""Intel's accelerator: not in this build. Questions are answered; what needs the device is not here."""
+"""Intel's accelerator: not in this build.
+
+Questions are answered; what needs the device is not here.
+"""
 
 from __future__ import annotations
 

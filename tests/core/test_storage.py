@@ -19,7 +19,8 @@ from flambeau import UntypedStorage
 
 DTYPES = [
     "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16",
-    "float32", "float64", "float8_e5m2", "float8_e4m3fn", "complex32", "complex64", "complex128", "bool",
+    "float32", "float64", "float8_e5m2", "float8_e4m3fn", "complex32", "complex64", "complex128",
+    "bool",
 ]  # fmt: skip
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 

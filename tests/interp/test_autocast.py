@@ -1,4 +1,5 @@
-"""autocast on the CPU: which operators run in bfloat16, which in float32; the kept casts; GradScaler."""
+"""autocast on the CPU: which operators run in bfloat16, which in float32;
+the kept casts; GradScaler."""
 
 from __future__ import annotations
 

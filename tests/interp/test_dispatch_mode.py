@@ -1,4 +1,5 @@
-"""Dispatch modes and subclasses: what handlers see, what their results become, as torch 2.13 does it."""
+"""Dispatch modes and subclasses: what handlers see, what their results
+become, as torch 2.13 does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every declared operator with samples through the layers: fake, traced, functionalised, compiled."""
+"""Every declared operator with samples through the layers: fake, traced,
+functionalised, compiled."""
 
 from __future__ import annotations
 

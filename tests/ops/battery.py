@@ -1,8 +1,8 @@
 """The battery: what every declared operator with samples must pass.
 
 A declaration's `samples(s)` drive it: values against an independent reference, fake shapes and
-strides against eager ones, in-place and out= forms, permuted layouts, bfloat16, gradients and second
-gradients against finite differences."""
+strides against eager ones, in-place and out= forms, permuted layouts, bfloat16, gradients and
+second gradients against finite differences."""
 
 from __future__ import annotations
 

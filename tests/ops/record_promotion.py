@@ -5,7 +5,9 @@ from pathlib import Path
 
 import torch
 
-NAMES = "uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool".split()
+NAMES = (
+    "uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 bool"
+).split()
 NUMBERS = {"True": True, "2": 2, "2.5": 2.5, "1j": 1j}
 
 

@@ -32,7 +32,8 @@ def set_enabled(on: bool, check_nan: bool = True) -> None:
 
 
 def keep_recording_in_python() -> None:
-    """C records the plain case by itself; saved-tensor hooks and anomaly mode must see every node."""
+    """C records the plain case by itself; saved-tensor hooks and anomaly
+    mode must see every node."""
     thread = state.thread
     state.activate(state.RECORD, bool(thread.saved_hooks) or thread.anomaly[0])
 
@@ -51,8 +52,8 @@ def warn_of_forward(node: Any) -> None:
     name = node.name()
     if stack is None:
         warnings.warn(
-            f"Error detected in {name}. No forward pass information available. Enable detect anomaly "
-            "during forward pass for more information.",
+            f"Error detected in {name}. No forward pass information available. Enable detect "
+            "anomaly during forward pass for more information.",
             stacklevel=2,
         )
         return
@@ -72,8 +73,8 @@ def warn_of_forward(node: Any) -> None:
             )
             return
         warnings.warn(
-            f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call that "
-            "induced the previous calculation:\n" + "".join(stack),
+            f"\n\nPrevious calculation was induced by {parent.name()}. Traceback of forward call "
+            "that induced the previous calculation:\n" + "".join(stack),
             stacklevel=2,
         )
         parent = parent.metadata.get(_PARENT)

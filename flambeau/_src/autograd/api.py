@@ -41,12 +41,12 @@ def _check_shape(i: int, out: Any, g: Tensor, batched: bool) -> None:
         raise RuntimeError(
             _BATCHED_HINT
             + f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-            f"{out.shape}. If you only want some tensors in `grad_output` to be considered batched, "
-            "consider using vmap."
+            f"{out.shape}. If you only want some tensors in `grad_output` to be considered "
+            "batched, consider using vmap."
         )
     raise RuntimeError(
-        f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
-        f"{out.shape}."
+        f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape "
+        f"of {out.shape}."
     )
 
 
@@ -58,8 +58,8 @@ def _make_grads(outputs: Sequence[Any], grads: Sequence[Any], batched: bool = Fa
             _check_shape(i, out, g, batched)
             if isinstance(out, Tensor) and out.dtype.is_complex != g.dtype.is_complex:
                 raise RuntimeError(
-                    "For complex Tensors, both grad_output and output are required to have the same "
-                    f"dtype. Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and "
+                    "For complex Tensors, both grad_output and output are required to have the "
+                    f"same dtype. Mismatch in dtype: grad_output[{i}] has a dtype of {g.dtype} and "
                     f"output[{i}] has a dtype of {out.dtype}."
                 )
             made.append(g)
@@ -147,10 +147,10 @@ def backward(
         warn_once(
             "backward create_graph",
             "Using backward() with create_graph=True will create a reference cycle between the "
-            "parameter and its gradient which can cause a memory leak. We recommend using autograd.grad "
-            "when creating the graph to avoid this. If you have to use this function, make sure to "
-            "reset the .grad fields of your parameters to None after use to break the cycle and avoid "
-            "the leak.",
+            "parameter and its gradient which can cause a memory leak. We recommend using "
+            "autograd.grad when creating the graph to avoid this. If you have to use this "
+            "function, make sure to reset the .grad fields of your parameters to None after use to "
+            "break the cycle and avoid the leak.",
         )
     edges = None
     if wanted is not None:
@@ -185,8 +185,8 @@ def grad(
     outs, ins = _as_list(outputs), _as_list(inputs)
     if _overridden((*outs, *ins)):
         named = {
-            "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph,
-            "only_inputs": only_inputs, "allow_unused": allow_unused,
+            "grad_outputs": grad_outputs, "retain_graph": retain_graph,
+            "create_graph": create_graph, "only_inputs": only_inputs, "allow_unused": allow_unused,
             "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
         }  # fmt: skip
         values = (*outs, *ins)
@@ -217,8 +217,8 @@ def grad(
         if not allow_unused and any(g is None for g in found):
             at = next(i for i, g in enumerate(found) if g is None)
             raise RuntimeError(
-                f"The differentiated Tensor at index {at} appears to not have been used in the graph. "
-                "Set allow_unused=True if this is the desired behavior."
+                f"The differentiated Tensor at index {at} appears to not have been used in the "
+                "graph. Set allow_unused=True if this is the desired behavior."
             )
         return tuple(found)
 
@@ -277,10 +277,10 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     if any(level.kind != "dual" for level in state.thread.functorch):
         raise RuntimeError(
             "You are attempting to call Tensor.requires_grad_() (or perhaps using "
-            "torch.autograd.functional.* APIs) inside of a function being transformed by a functorch "
-            "transform. This is unsupported, please attempt to use the functorch transforms (e.g. grad, "
-            "vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside of a function being "
-            "transformed instead."
+            "torch.autograd.functional.* APIs) inside of a function being transformed by a "
+            "functorch transform. This is unsupported, please attempt to use the functorch "
+            "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call requires_grad_() outside "
+            "of a function being transformed instead."
         )
     if requires_grad is not True and requires_grad is not False:
         raise TypeError(

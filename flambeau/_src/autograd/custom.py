@@ -117,9 +117,9 @@ def fit(g: Tensor, like: Tensor, index: int, name: str) -> Tensor:
     if g.dtype is not like.dtype:
         if g.dtype.is_complex and not like.dtype.is_complex:
             raise RuntimeError(
-                "Expected isFloatingType(grad.scalar_type()) || (input_is_complex == grad_is_complex) "
-                "to be true, but got false.  (Could this error message be improved?  If so, please "
-                "report an enhancement request to PyTorch.)"
+                "Expected isFloatingType(grad.scalar_type()) || (input_is_complex == "
+                "grad_is_complex) to be true, but got false.  (Could this error message be "
+                "improved?  If so, please report an enhancement request to PyTorch.)"
             )
         g = aten._to_copy(g, dtype=like.dtype)
     return g
@@ -178,10 +178,10 @@ def finish(
         )
         if id(out) in saved_ids and is_input and not is_dirty:
             raise RuntimeError(
-                "An input that has been returned as-is as output is being saved for backward. This is "
-                "not supported if you override setup_context. You should return and save a view of "
-                "the input instead, e.g. with x.view_as(x) or setup ctx inside the forward function "
-                "itself."
+                "An input that has been returned as-is as output is being saved for backward. This "
+                "is not supported if you override setup_context. You should return and save a view "
+                "of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward "
+                "function itself."
             )
         dirty.pop(id(out), None)
         out = _output(ctx, out, i, is_input, is_dirty, differentiable, len(outputs))
@@ -192,8 +192,8 @@ def finish(
         made.append(out)
     if dirty:
         raise RuntimeError(
-            "Some elements marked as dirty during the forward method were not returned as output. The "
-            "inputs that are modified inplace must all be outputs of the Function."
+            "Some elements marked as dirty during the forward method were not returned as output. "
+            "The inputs that are modified inplace must all be outputs of the Function."
         )
     if carrying > 1:
         for out in made:
@@ -231,10 +231,10 @@ def _output(
             raise RuntimeError(
                 "If your Function modifies inplace an input that is a view of another Tensor, your "
                 "Function cannot return more than one Tensor. This is not supported by the current "
-                "autograd engine. You should either make sure the input is not a view (using .clone() "
-                "for example) or make your Function only return one Tensor (potentially splitting it "
-                "into two Functions: one doing the inplace that returns a single Tensor and a second "
-                "one that does the other operations). You can ask on the forum "
+                "autograd engine. You should either make sure the input is not a view (using "
+                ".clone() for example) or make your Function only return one Tensor (potentially "
+                "splitting it into two Functions: one doing the inplace that returns a single "
+                "Tensor and a second one that does the other operations). You can ask on the forum "
                 "https://discuss.pytorch.org/ if you need help to do this change."
             )
         rebase(out, ctx)

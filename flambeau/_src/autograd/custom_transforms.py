@@ -1,4 +1,5 @@
-"""`autograd.Function` under transforms: its own vmap and jvp, or a vmap rule made from its parts."""
+"""`autograd.Function` under transforms: its own vmap and jvp, or a vmap rule
+made from its parts."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ def _at_jvp(cls: Any, level: Level, args: tuple[Any, ...], has_setup: bool) -> A
     found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(outs):
         raise RuntimeError(
-            f"{cls.__name__}.jvp returned an incorrect number of tangents (expected {len(outs)}, got "
-            f"{len(found)})"
+            f"{cls.__name__}.jvp returned an incorrect number of tangents (expected {len(outs)}, "
+            f"got {len(found)})"
         )
     made = tuple(
         o if t is None or not isinstance(o, Tensor) else dual(o, t, level)
@@ -115,14 +116,14 @@ def _at_vmap(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
     overridden = cls.vmap is not slot("default_function_vmap")()
     if cls.generate_vmap_rule and overridden:
         raise RuntimeError(
-            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and an "
-            "overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the overridden "
-            f"vmap staticmethod to avoid ambiguity. {_NOTES}"
+            f"You tried to vmap over {cls.__name__}, but it has both generate_vmap_rule=True and "
+            "an overridden vmap staticmethod. Please set generate_vmap_rule=False or delete the "
+            f"overridden vmap staticmethod to avoid ambiguity. {_NOTES}"
         )
     if not cls.generate_vmap_rule and not overridden:
         raise RuntimeError(
-            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please override "
-            f"and implement the vmap staticmethod or set generate_vmap_rule=True. {_NOTES}"
+            f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
+            f"override and implement the vmap staticmethod or set generate_vmap_rule=True. {_NOTES}"
         )
     flat, spec = tree_flatten(args)
     taken = [_taken(a, level) for a in flat]
@@ -151,7 +152,8 @@ def _at_vmap(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
 def _generated(
     cls: Any, level: Level, values: tuple[Any, ...], dims: tuple[Any, ...]
 ) -> tuple[Any, list[Any]]:
-    """The Function as one on whole batches: each of its parts runs under a vmap level of its own."""
+    """The Function as one on whole batches: each of its parts runs under a
+    vmap level of its own."""
     size, randomness = level.batch_size, level.randomness
     out_dims: list[Any] = []
 
@@ -185,10 +187,16 @@ def _generated(
         ctx.inner.saved = ctx.inner.saved_for_forward = ctx.inner.plain = ()
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*forward_saved)
-        ctx.mark_non_differentiable(*[
-            o for o in ((output,) if single else output)
-            if any(isinstance(o, Tensor) and o.untyped_storage() is m.untyped_storage() for m in marked)
-        ])  # fmt: skip
+        ctx.mark_non_differentiable(
+            *[
+                o
+                for o in ((output,) if single else output)
+                if any(
+                    isinstance(o, Tensor) and o.untyped_storage() is m.untyped_storage()
+                    for m in marked
+                )
+            ]
+        )
         ctx.set_materialize_grads(ctx.inner.materialize_grads)
         ctx.places = list(out_dims)
 
@@ -226,7 +234,8 @@ def _generated(
 
 
 def _placed(g: Any, dim: Any, want: Any, size: int) -> Any:
-    """A gradient of a whole batch: its batch where the argument has it, summed where it has none."""
+    """A gradient of a whole batch: its batch where the argument has it,
+    summed where it has none."""
     if g is None:
         return None
     if want is None:

@@ -36,11 +36,13 @@ def vjp_by_decomposition(
 
     with state.GradMode(True):
         entered = [
-            enter(v) if isinstance(v, Tensor)
-            else [enter(x) if isinstance(x, Tensor) else x for x in v] if isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v)
+            enter(v)
+            if isinstance(v, Tensor)
+            else [enter(x) if isinstance(x, Tensor) else x for x in v]
+            if isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v)
             else v
             for v in args
-        ]  # fmt: skip
+        ]
         outs = op.decl.decompose(*entered)  # type: ignore[misc]
     outs = outs if isinstance(outs, (tuple, list)) else (outs,)
     pairs = [

@@ -33,7 +33,8 @@ def gradient_edge(t: Tensor) -> GradientEdge:
     """
     if not t.requires_grad:
         raise RuntimeError(
-            "It is not possible to get the gradient edge for a Tensor that does not require gradients"
+            "It is not possible to get the gradient edge for a Tensor that does not require "
+            "gradients"
         )
     node = t.grad_fn
     if node is None:

@@ -429,7 +429,8 @@ def node_metadata(self: Any) -> dict[Any, Any]:
 _C_NAMES = {
     "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
     "int64": "long", "int32": "int", "int16": "short int", "int8": "signed char",
-    "uint8": "unsigned char", "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+    "uint8": "unsigned char", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
 }  # fmt: skip
 
 
@@ -452,16 +453,17 @@ def _set_grad_dtype(self: Tensor, value: Any) -> None:
         raise TypeError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
     if self._grad is not None and value is not None and self._grad.dtype is not value:
         raise RuntimeError(
-            f"Cannot set grad_dtype to '{dt.scalar_name(value)}' because there is already a gradient "
-            f"with dtype '{_c_name(self._grad.dtype)}'. Please clear the gradient (.grad = None) "
-            "before changing grad_dtype, or ensure the new grad_dtype matches the existing gradient's "
-            "dtype."
+            f"Cannot set grad_dtype to '{dt.scalar_name(value)}' because there is already a "
+            f"gradient with dtype '{_c_name(self._grad.dtype)}'. Please clear the gradient (.grad "
+            "= None) before changing grad_dtype, or ensure the new grad_dtype matches the existing "
+            "gradient's dtype."
         )
     leaf_hooks(self).grad_dtype = value
 
 
 def check_grad(t: Tensor, g: Any) -> None:
-    """Refuse what cannot be the gradient of t (slot 'check_grad': C asks when something differs)."""
+    """Refuse what cannot be the gradient of t (slot 'check_grad': C asks
+    when something differs)."""
     if not isinstance(g, Tensor):
         raise TypeError(
             f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}"
@@ -471,17 +473,18 @@ def check_grad(t: Tensor, g: Any) -> None:
     want = t.dtype if t.grad_fn is not None or t._autograd is None else _get_grad_dtype(t)
     if want is not None and g.dtype is not want:
         raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{_c_name(g.dtype)}' to a tensor with grad_dtype "
-            f"'{dt.scalar_name(want)}'. The gradient must match the tensor's grad_dtype (defaults to the "
-            "tensor's dtype). You can set the tensor's grad_dtype attribute with a specific dtype, or "
-            "None to allow any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and "
-            "its gradient may break downstream systems that assume they match."
+            f"attempting to assign a gradient with dtype '{_c_name(g.dtype)}' to a tensor with "
+            f"grad_dtype '{dt.scalar_name(want)}'. The gradient must match the tensor's grad_dtype "
+            "(defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with "
+            "a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging "
+            "the dtypes of a tensor and its gradient may break downstream systems that assume they "
+            "match."
         )
     if g.device.type != t.device.type:
         raise RuntimeError(
             f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with "
-            f"device type '{t.device.type}'. Please ensure that the gradient and the tensor are on the "
-            "same device"
+            f"device type '{t.device.type}'. Please ensure that the gradient and the tensor are on "
+            "the same device"
         )
     if g.shape != t.shape:
         raise RuntimeError(
@@ -496,9 +499,10 @@ def warn_nonleaf_grad(t: Tensor) -> None:
         return
     warnings.warn(
         "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
-        "attribute won't be populated during autograd.backward(). If you indeed want the .grad field "
-        "to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. If you "
-        "access the non-leaf Tensor by mistake, make sure you access the leaf Tensor instead.",
+        "attribute won't be populated during autograd.backward(). If you indeed want the .grad "
+        "field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
+        "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
+        "instead.",
         UserWarning,
         stacklevel=2,
     )

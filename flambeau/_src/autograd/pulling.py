@@ -175,8 +175,8 @@ def _pull_batched(
     kept = [(o, g) for o, g in zip(outputs, grads, strict=True) if has(o)]
     values = [info(x).value if has(x) else x for x in inputs]
     found = pull(
-        [lowered(o, level) for o, _ in kept], [None if g is None else lowered(g, level) for _, g in kept],
-        values, create,
+        [lowered(o, level) for o, _ in kept],
+        [None if g is None else lowered(g, level) for _, g in kept], values, create,
     )  # fmt: skip
     return [
         None if g is None else raised(g, info(x).dim, level) if has(x) else g
@@ -202,7 +202,8 @@ def _pull_dual(
     tangent = pull([o for o, _ in more], [g for _, g in more], ins, create)
     return [
         None if p is None and t is None
-        else joined(aten.zeros_like(t) if p is None else p, aten.zeros_like(p) if t is None else t, level)
+        else joined(aten.zeros_like(t) if p is None else p, aten.zeros_like(p) if t is None else t,
+                    level)
         for p, t in zip(primal, tangent, strict=True)
     ]  # fmt: skip
 

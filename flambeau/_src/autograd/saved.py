@@ -16,10 +16,10 @@ from flambeau._src.ops.call import below
 from flambeau._src.ops.op import packet
 
 _FREED = (
-    "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values of "
-    "the graph are freed when you call .backward() or autograd.grad(). Specify retain_graph=True if "
-    "you need to backward through the graph a second time or if you need to access saved variables "
-    "after calling backward."
+    "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
+    "of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to "
+    "access saved variables after calling backward."
 )
 
 
@@ -45,10 +45,10 @@ class SavedTensor:
         """Pack the tensor now, and unpack it when backward needs it."""
         if not callable(pack_hook) or not callable(unpack_hook):
             raise TypeError(
-                "register_hooks(): incompatible function arguments. The following argument types are "
-                "supported:\n    1. (self: torch._C._autograd.SavedTensor, arg0: "
-                "collections.abc.Callable, arg1: collections.abc.Callable) -> None\n\nInvoked with: "
-                f"{self!r}, {pack_hook!r}, {unpack_hook!r}"
+                "register_hooks(): incompatible function arguments. The following argument types "
+                "are supported:\n    1. (self: torch._C._autograd.SavedTensor, arg0: "
+                "collections.abc.Callable, arg1: collections.abc.Callable) -> None\n\nInvoked "
+                f"with: {self!r}, {pack_hook!r}, {unpack_hook!r}"
             )
         if self._node.released:
             raise RuntimeError(_FREED)
@@ -103,16 +103,16 @@ def version_error(t: Tensor, expected: int, node: Any, nr: int) -> None:
     if made is not None:
         what += f", which is output {nr} of {short_name(made)},"
     hint = (
-        "Hint: the backtrace further above shows the operation that failed to compute its gradient. "
-        "The variable in question was changed in there or anywhere later. Good luck!"
+        "Hint: the backtrace further above shows the operation that failed to compute its "
+        "gradient. The variable in question was changed in there or anywhere later. Good luck!"
         if state.thread.anomaly[0]
         else "Hint: enable anomaly detection to find the operation that failed to compute its "
         "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False)."
     )
     raise RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {what} is at version {t._current_version()}; expected version {expected} instead. "
-        + hint
+        f"operation: {what} is at version {t._current_version()}; expected version {expected} "
+        "instead. " + hint
     )
 
 

@@ -35,13 +35,15 @@ def retyped(cls: type, t: Tensor) -> Tensor:
 
 def _make_subclass(
     cls: type, data: Tensor, require_grad: bool = False, dispatch_sizes_strides_policy: Any = None,
-    dispatch_device: bool = False, dispatch_layout: bool = False, device_for_backend_keys: Any = None,
+    dispatch_device: bool = False, dispatch_layout: bool = False,
+    device_for_backend_keys: Any = None,
 ) -> Any:  # fmt: skip
     """A leaf of class cls over data's bytes."""
     _check_class(cls)
     if not isinstance(data, Tensor):
         raise TypeError(
-            f"_make_subclass(): argument 'data' (position 1) must be Tensor, not {type(data).__name__}"
+            "_make_subclass(): argument 'data' (position 1) must be Tensor, not "
+            f"{type(data).__name__}"
         )
     new = retyped(cls, data)
     if require_grad:
@@ -88,9 +90,11 @@ def _dense_strides(size: Any, memory_format: Any) -> tuple[int, ...]:
 
 
 def _make_wrapper_subclass(
-    cls: type, size: Any, strides: Any = None, storage_offset: Any = None, memory_format: Any = None,
+    cls: type, size: Any, strides: Any = None, storage_offset: Any = None,
+    memory_format: Any = None,
     dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: bool = False,
-    requires_grad: bool = False, dispatch_sizes_strides_policy: Any = None, dispatch_device: bool = False,
+    requires_grad: bool = False, dispatch_sizes_strides_policy: Any = None,
+    dispatch_device: bool = False,
     dispatch_layout: bool = False, _extra_dispatch_keys: Any = None, storage_size: Any = None,
 ) -> Any:  # fmt: skip
     """A tensor of class cls with this geometry and no bytes: what it means is in the class's
@@ -145,9 +149,10 @@ def _copy_storage(t: Tensor, memo: dict[Any, Any]) -> Any:
 def __deepcopy__(self: Tensor, memo: dict[Any, Any]) -> Any:
     if not self.is_leaf:
         raise RuntimeError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol "
-            "at the moment.  If you were attempting to deepcopy a module, this may be because of a "
-            "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
+            "because of a torch.nn.utils.weight_norm usage, see "
+            "https://github.com/pytorch/pytorch/pull/103001"
         )
     if id(self) in memo:
         return memo[id(self)]
@@ -156,9 +161,9 @@ def __deepcopy__(self: Tensor, memo: dict[Any, Any]) -> Any:
             new = self.clone()
             if type(new) is not type(self):
                 raise RuntimeError(
-                    "The default implementation of __deepcopy__() for wrapper subclasses only works "
-                    "for subclass types that properly implement clone(), that is, for which clone() "
-                    f"returns an instance of the subclass: type {type(self).__name__} gave "
+                    "The default implementation of __deepcopy__() for wrapper subclasses only "
+                    "works for subclass types that properly implement clone(), that is, for which "
+                    f"clone() returns an instance of the subclass: type {type(self).__name__} gave "
                     f"{type(new).__name__}"
                 )
         else:
@@ -199,10 +204,10 @@ def detach_(self: Tensor) -> Tensor:
     if self._base is not None:
         raise RuntimeError(
             "Can't detach views in-place. Use detach() instead. If you are using "
-            "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as True, "
-            "gradients are views of DDP buckets, and hence detach_() cannot be called on these "
-            "gradients. To fix this error, please refer to the Optimizer.zero_grad() function in "
-            "torch/optim/optimizer.py as the solution."
+            "DistributedDataParallel (DDP) for training, and gradient_as_bucket_view is set as "
+            "True, gradients are views of DDP buckets, and hence detach_() cannot be called on "
+            "these gradients. To fix this error, please refer to the Optimizer.zero_grad() "
+            "function in torch/optim/optimizer.py as the solution."
         )
     self._set_history(None, 0, False)
     return self
@@ -230,8 +235,10 @@ def _dunder_contains(self: Tensor, element: Any) -> bool:
 
 
 for _f, _name in (
-    (_dunder_iter, "__iter__"), (_dunder_reversed, "__reversed__"), (_dunder_contains, "__contains__"),
-):  # fmt: skip
+    (_dunder_iter, "__iter__"),
+    (_dunder_reversed, "__reversed__"),
+    (_dunder_contains, "__contains__"),
+):
     _f.__name__ = _name
 
 METHODS: dict[str, Any] = {

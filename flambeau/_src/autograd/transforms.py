@@ -25,8 +25,8 @@ from flambeau._src.util.pytree import (
 )
 
 _NO_HOOKS = (
-    "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an issue "
-    "with your use case."
+    "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an "
+    "issue with your use case."
 )
 Argnums = int | tuple[int, ...]
 
@@ -106,18 +106,20 @@ def grad_and_value(
             if has_aux:
                 if not (isinstance(output, tuple) and len(output) == 2):
                     raise RuntimeError(
-                        "grad_and_value(f)(*args): output of function f should be a tuple: (output, aux) "
-                        "if has_aux is True"
+                        "grad_and_value(f)(*args): output of function f should be a tuple: "
+                        "(output, aux) if has_aux is True"
                     )
                 output, aux = output
             if not isinstance(output, Tensor):
                 raise RuntimeError(
-                    f"grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got {type(output)}"
+                    "grad_and_value(f)(*args): Expected f(*args) to return a Tensor, got "
+                    f"{type(output)}"
                 )
             if output.dim() != 0:
                 raise RuntimeError(
-                    "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got tensor "
-                    f"with {output.dim()} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
+                    "grad_and_value(f)(*args): Expected f(*args) to return a scalar Tensor, got "
+                    f"tensor with {output.dim()} dims. Maybe you wanted to use the vjp or jacrev "
+                    "APIs instead?"
                 )
             wanted, spec = tree_flatten(_chosen(entered, argnums, places))
             grads = _gradients(level, [output], [aten.ones_like(output)], wanted)
@@ -172,8 +174,8 @@ def _vjp(
         if has_aux:
             if not (isinstance(outputs, tuple) and len(outputs) == 2):
                 raise RuntimeError(
-                    "vjp(f, *primals): output of function f should be a tuple: (output, aux) if has_aux "
-                    "is True"
+                    "vjp(f, *primals): output of function f should be a tuple: (output, aux) if "
+                    "has_aux is True"
                 )
             outputs, aux = outputs
             aux = tree_map(level.leave, aux)
@@ -183,8 +185,8 @@ def _vjp(
         for o in flat:
             if not isinstance(o, Tensor):
                 raise RuntimeError(
-                    "vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type "
-                    f"{type(o)}"
+                    "vjp(f, *primals): expected f(*primals) to return only tensors, got "
+                    f"unsupported type {type(o)}"
                 )
         chosen = entered if argnums is None else _chosen(entered, argnums, places)
         wanted, in_spec = tree_flatten(chosen)
@@ -194,14 +196,14 @@ def _vjp(
         seeds, seeds_spec = tree_flatten(cotangents)
         if seeds_spec != spec:
             raise RuntimeError(
-                "Expected pytree structure of cotangents to be the same as pytree structure of outputs "
-                f"to the function. cotangents: {seeds_spec}, primal output: {spec}"
+                "Expected pytree structure of cotangents to be the same as pytree structure of "
+                f"outputs to the function. cotangents: {seeds_spec}, primal output: {spec}"
             )
         for i, (o, s) in enumerate(zip(flat, seeds, strict=True)):
             if s.shape != o.shape:
                 raise RuntimeError(
-                    f"Mismatch in shape: grad_output[{i}] has a shape of {s.shape} and output[{i}] has a "
-                    f"shape of {o.shape}."
+                    f"Mismatch in shape: grad_output[{i}] has a shape of {s.shape} and output[{i}] "
+                    f"has a shape of {o.shape}."
                 )
         create = create_graph
         if create is None:
@@ -233,8 +235,8 @@ def jacrev(
     func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False,
     chunk_size: int | None = None, _preallocate_and_copy: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
-    """A function that returns func's Jacobian, by reverse mode: for output o and argument x a tensor
-    of shape (*o.shape, *x.shape).
+    """A function that returns func's Jacobian, by reverse mode: for output o and argument x a
+    tensor of shape (*o.shape, *x.shape).
 
     Args:
         chunk_size: how many rows at once. Default: all.
@@ -296,8 +298,8 @@ def _jvp(
 ) -> tuple[Any, ...]:
     if not isinstance(primals, tuple):
         raise RuntimeError(
-            "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to call "
-            "f(*primals)."
+            "jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it should be valid to "
+            "call f(*primals)."
         )
     chosen = (
         primals if argnums is None else _chosen(primals, argnums, _argnums(argnums, len(primals)))
@@ -306,9 +308,9 @@ def _jvp(
     flat_tangents, tangents_spec = tree_flatten(tangents)
     if spec != tangents_spec:
         raise RuntimeError(
-            "jvp(f, primals, tangents): Expected primals and tangents to have the same python structure. "
-            "For example, if primals is a tuple of 3 tensors, tangents also must be. Got primals with "
-            f"structure {spec} and tangents with structure {tangents_spec}"
+            "jvp(f, primals, tangents): Expected primals and tangents to have the same python "
+            "structure. For example, if primals is a tuple of 3 tensors, tangents also must be. "
+            f"Got primals with structure {spec} and tangents with structure {tangents_spec}"
         )
     _check_tensors(flat, "primals")
     _check_tensors(flat_tangents, "tangents")
@@ -356,8 +358,8 @@ def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
     if tangent.shape != primal.shape:
         raise RuntimeError(
             "Trying to set a forward gradient that has a different size than that of the original "
-            f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the given "
-            f"forward gradient is of size {list(tangent.shape)}."
+            f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the "
+            f"given forward gradient is of size {list(tangent.shape)}."
         )
     return dual(aten.alias(primal), tangent, level)
 
@@ -381,8 +383,8 @@ def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tup
     if has_aux:
         if not (isinstance(outputs, tuple) and len(outputs) == 2):
             raise RuntimeError(
-                "jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) if "
-                "has_aux is True"
+                "jvp(f, primals, tangents): output of function f should be a tuple: (output, aux) "
+                "if has_aux is True"
             )
         outputs, aux = outputs
         aux = tree_map_only(Tensor, lambda t: unpack(t, level)[0], aux)
@@ -391,8 +393,8 @@ def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tup
     for o in flat:
         if not isinstance(o, Tensor):
             raise RuntimeError(
-                "jvp(f, primals, tangents): expected f(*primals) to return only tensors, got unsupported "
-                f"type {type(o)}"
+                "jvp(f, primals, tangents): expected f(*primals) to return only tensors, got "
+                f"unsupported type {type(o)}"
             )
         p, t = unpack(o, level)
         if t is None:
@@ -463,6 +465,6 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
 
 
 __all__ = [
-    "call_custom", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "make_dual", "primal_of", "unpack",
-    "vjp", "vmap",
+    "call_custom", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "make_dual", "primal_of", "unpack", "vjp", "vmap",
 ]  # fmt: skip

@@ -224,7 +224,8 @@ def _gradients(
             (outs[i], g) for i, g in zip(carrying, grads, strict=True) if outs[i].requires_grad
         ]
         found = engine.run(
-            [edge_of(o) for o, _ in pairs], [g for _, g in pairs], inputs=[edge_of(t) for t in leaves], accumulate=False
+            [edge_of(o) for o, _ in pairs], [g for _, g in pairs],
+            inputs=[edge_of(t) for t in leaves], accumulate=False
         ) if pairs else [None] * len(leaves)  # fmt: skip
     return tuple(
         aten.zeros(t.shape, dtype=t.dtype, device=t.device) if g is None else g
@@ -264,7 +265,8 @@ class _BranchTracer(GraphTracer):
     def argument(self, v: Any) -> Any:
         if isinstance(v, Tensor) and self.seen(v) is None and self.outer.node_of(v) is not None:
             raise RuntimeError(
-                "a branch of cond uses a tensor of the program around it: pass it among the operands"
+                "a branch of cond uses a tensor of the program around it: pass it among the "
+                "operands"
             )
         return super().argument(v)
 
@@ -281,14 +283,16 @@ def _attribute(tracer: GraphTracer, prefix: str, module: Any) -> Node:
 def _check_agree(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
     if len(first) != len(second):
         raise RuntimeError(
-            f"Expected two return values of torch.cond to have the same number of outputs, but got {len(first)} and {len(second)}"
+            "Expected two return values of torch.cond to have the same number of outputs, but got "
+            f"{len(first)} and {len(second)}"
         )
     for a, b in zip(first, second, strict=True):
         if not isinstance(a, Tensor) or not isinstance(b, Tensor):
             continue
         if a.dim() != b.dim():
             raise RuntimeError(
-                f"When merging two branches' output in torch.cond,  expected same dim but got {a.dim()} and {b.dim()}"
+                "When merging two branches' output in torch.cond,  expected same dim but got "
+                f"{a.dim()} and {b.dim()}"
             )
         for what, x, y in (
             ("dtype", a.dtype, b.dtype),
@@ -297,7 +301,8 @@ def _check_agree(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:
         ):
             if x != y:
                 raise RuntimeError(
-                    f"When merging two branches' output in torch.cond, expected same {what} but got {x} and {y}"
+                    f"When merging two branches' output in torch.cond, expected same {what} but "
+                    f"got {x} and {y}"
                 )
 
 
@@ -313,8 +318,8 @@ def _validate(pred: Any, true_fn: Any, false_fn: Any, operands: Any) -> None:
         raise RuntimeError("Expect both branches to be callable.")
     if not isinstance(operands, (tuple, list)):
         raise RuntimeError(
-            "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of "
-            f"tensor leaves, but got {operands}."
+            "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists "
+            f"of tensor leaves, but got {operands}."
         )
 
 

@@ -1,1 +1,4 @@
-"""From a function to a program: joint graph, partition, fusion, assembly. Only a driver knows the order."""
+"""From a function to a program: joint graph, partition, fusion, assembly.
+
+Only a driver knows the order.
+"""

@@ -1,4 +1,5 @@
-"""A graph as a flat Python program over kernels: one line a step, values dropped after their use."""
+"""A graph as a flat Python program over kernels: one line a step, values
+dropped after their use."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class _Writer:
         body: list[str] = []
         if inputs:
             body.append(
-                f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = inputs"
+                f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = "
+                "inputs"
             )
         last = self._last_uses(groups, results)
         unused = [self.var[n] for n in inputs if n not in last and n not in results]

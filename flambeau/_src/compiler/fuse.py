@@ -1,8 +1,8 @@
 """Fusion: pointwise and row operators over one shape become one kernel over all their operands.
 
 `MapOp` says how a node is computed an element at a time, `RowOp` along one dimension; `groups_of`
-collects nodes that can run in one kernel without a cycle; `Fused` is the kernel of a group, named by
-its content.
+collects nodes that can run in one kernel without a cycle; `Fused` is the kernel of a group, named
+by its content.
 """
 
 from __future__ import annotations
@@ -53,8 +53,11 @@ class MapOp:
     def emit(self, k: Tracer, value: Any, exact: bool) -> tuple[Value, ...]:
         """The node's results; `value(node)` gives `(Value, dtype name)` of an input."""
         outer = k.compute
-        operands = [n.meta["val"].dtype.name if kept else self.common.name
-                    for (kind, n), kept in zip(self.plan, self.keep, strict=True) if kind == "node"]  # fmt: skip
+        operands = [
+            n.meta["val"].dtype.name if kept else self.common.name
+            for (kind, n), kept in zip(self.plan, self.keep, strict=True)
+            if kind == "node"
+        ]
         numbers = [
             "float32" if self.common in SIXTEEN else self.common.name
             for kind, _ in self.plan

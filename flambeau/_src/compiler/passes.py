@@ -51,9 +51,13 @@ def _same_geometry(node: Node, source: Any) -> bool:
         return False
     a, b = node.meta.get("val"), source.meta.get("val")
     return (
-        isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype is b.dtype
-        and a.stride() == b.stride() and a.storage_offset() == b.storage_offset()
-    )  # fmt: skip
+        isinstance(a, Tensor)
+        and isinstance(b, Tensor)
+        and a.shape == b.shape
+        and a.dtype is b.dtype
+        and a.stride() == b.stride()
+        and a.storage_offset() == b.storage_offset()
+    )
 
 
 def drop_dead(graph: Graph) -> None:

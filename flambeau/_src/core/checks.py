@@ -1,4 +1,5 @@
-"""`torch._check` and its kind: conditions on a program's arguments, with errors of several types."""
+"""`torch._check` and its kind: conditions on a program's arguments, with
+errors of several types."""
 
 from __future__ import annotations
 
@@ -65,8 +66,8 @@ def _check_is_size(i: Any, message: Message = None, *, max: Any = None) -> None:
     import warnings  # lazy: rarely needed
 
     warnings.warn(
-        "_check_is_size will be removed in a future PyTorch release along with guard_size_oblivious. "
-        "    Use _check(i >= 0) instead.",
+        "_check_is_size will be removed in a future PyTorch release along with "
+        "guard_size_oblivious.     Use _check(i >= 0) instead.",
         FutureWarning,
         stacklevel=2,
     )

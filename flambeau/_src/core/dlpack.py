@@ -57,7 +57,8 @@ def __dlpack__(
 
     Args:
         stream: of the consumer, on a device that has streams.
-        max_version: the highest protocol that the consumer reads; from (1, 0) on a versioned capsule.
+        max_version: the highest protocol that the consumer reads; from (1, 0) on a versioned
+            capsule.
         dl_device: where the consumer wants the bytes.
         copy: True always copies, False never.
 

@@ -23,7 +23,8 @@ class finfo:
         d = state.process.default_dtype if type is None else type
         if not isinstance(d, _native.dtype) or not (d.is_floating_point or d.is_complex):
             raise TypeError(
-                f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{getattr(d, 'name', d)}'"
+                "torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
+                f"'{getattr(d, 'name', d)}'"
             )
         d = dt.REAL_OF.get(d, d)
         bits, m, e = _FLOATS[d.name]
@@ -39,8 +40,9 @@ class finfo:
 
     def __repr__(self) -> str:
         return (
-            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
-            f"smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, dtype={self.dtype})"
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, smallest_normal={self.smallest_normal:g}, tiny={self.tiny:g}, "
+            f"dtype={self.dtype})"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +62,8 @@ class iinfo:
             if type is dt.bool_:
                 raise TypeError("torch.bool is not supported by torch.iinfo")
             raise TypeError(
-                f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{getattr(type, 'name', type)}'"
+                "torch.iinfo() requires an integer input type. Use torch.finfo to handle "
+                f"'{getattr(type, 'name', type)}'"
             )
         self.bits, self.dtype = 8 * type.itemsize, type.name
         self.max = 2 ** (self.bits - (1 if type.is_signed else 0)) - 1

@@ -21,7 +21,10 @@ _RAW = {"bfloat16": "<u2", "float8_e5m2": "|u1", "float8_e4m3fn": "|u1", "comple
 
 
 def array_of(t: Tensor) -> Any:
-    """The ndarray over t's bytes, for kernels: no checks, bfloat16 as uint16. Shape and strides are t's."""
+    """The ndarray over t's bytes, for kernels: no checks, bfloat16 as uint16.
+
+    Shape and strides are t's.
+    """
     import numpy as np  # lazy: NumPy is heavy
 
     name = t.dtype.name
@@ -67,8 +70,8 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
         )
     if self.device.type != "cpu":
         raise TypeError(
-            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy the "
-            "tensor to host memory first."
+            f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to copy "
+            "the tensor to host memory first."
         )
     if self._conj_flag:
         raise RuntimeError(
@@ -111,28 +114,28 @@ def share_array(a: Any, *, warn: bool = True) -> Tensor:
                 "between byte orders is currently not supported."
             )
         raise TypeError(
-            f"can't convert np.ndarray of type {full_type_name(a.dtype.type)}. The only supported types "
-            "are: float64, float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
-            "uint32, uint16, uint8, and bool."
+            f"can't convert np.ndarray of type {full_type_name(a.dtype.type)}. The only supported "
+            "types are: float64, float32, float16, complex64, complex128, int64, int32, int16, "
+            "int8, uint64, uint32, uint16, uint8, and bool."
         )
     if any(s < 0 for s in a.strides):
         raise ValueError(
             "At least one stride in the given numpy array is negative, and tensors with negative "
-            "strides are not currently supported. (You can probably work around this by making a copy "
-            "of your array  with array.copy().) "
+            "strides are not currently supported. (You can probably work around this by making a "
+            "copy of your array  with array.copy().) "
         )
     if any(s % a.itemsize for s in a.strides):
         raise ValueError(
-            "given numpy array strides not a multiple of the element byte size. Copy the numpy array "
-            "to reallocate the memory."
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy "
+            "array to reallocate the memory."
         )
     if warn and not a.flags.writeable:
         warn_once(
             "numpy",
-            "The given NumPy array is not writable, and PyTorch does not support non-writable tensors. "
-            "This means writing to this tensor will result in undefined behavior. You may want to copy "
-            "the array to protect its data or make it writable before converting it to a tensor. This "
-            "type of warning will be suppressed for the rest of this program.",
+            "The given NumPy array is not writable, and PyTorch does not support non-writable "
+            "tensors. This means writing to this tensor will result in undefined behavior. You may "
+            "want to copy the array to protect its data or make it writable before converting it "
+            "to a tensor. This type of warning will be suppressed for the rest of this program.",
         )
     address, _ = a.__array_interface__["data"]
     span = a.itemsize if a.size else 0
@@ -159,6 +162,7 @@ def __array_wrap__(self: Tensor, array: Any) -> Any:
 fill("array_operand", lambda array: from_numpy(array) if array.shape else array.item())
 
 METHODS: dict[str, Any] = {
-    "numpy": numpy, "__array__": __array__, "__array_wrap__": __array_wrap__, "__array_priority__": 1000,
+    "numpy": numpy, "__array__": __array__, "__array_wrap__": __array_wrap__,
+    "__array_priority__": 1000,
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {"from_numpy": from_numpy}

@@ -105,7 +105,8 @@ def is_channels_last(t: Tensor, dims: int = 4) -> bool:
 
 
 def looks_channels_last(t: Tensor) -> bool:
-    """Whether strides say channels-last even where extents of 1 leave it open (torch's suggestion)."""
+    """Whether strides say channels-last even where extents of 1 leave it
+    open (torch's suggestion)."""
     shape, strides = t.shape, t.stride()
     n = t.dim()
     if n not in (4, 5) or strides[1] == 0:
@@ -153,5 +154,6 @@ def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     if memory_format is channels_last_3d:
         return is_channels_last(self, 5)
     raise TypeError(
-        f"is_contiguous(): argument 'memory_format' must be torch.memory_format, not {type(memory_format).__name__}"
+        "is_contiguous(): argument 'memory_format' must be torch.memory_format, not "
+        f"{type(memory_format).__name__}"
     )

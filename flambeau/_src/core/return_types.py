@@ -1,4 +1,5 @@
-"""The types of several named results: torch.return_types.max and its like, real struct sequences."""
+"""The types of several named results: torch.return_types.max and its like,
+real struct sequences."""
 
 from __future__ import annotations
 

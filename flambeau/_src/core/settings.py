@@ -88,7 +88,10 @@ def set_num_interop_threads(n: int, /) -> None:
 
 
 def set_flush_denormal(mode: bool, /) -> bool:
-    """Whether the smallest floats count as zero. Returns whether the processor can: it is not changed."""
+    """Whether the smallest floats count as zero.
+
+    Returns whether the processor can: it is not changed.
+    """
     if not isinstance(mode, bool):
         raise TypeError(f"flush_denormal expects a bool, but got {type(mode).__name__}")
     _Settings.flush_denormal = mode

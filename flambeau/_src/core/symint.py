@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 _BINARY = {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv", "mod": "mod",
-    "pow": "pow", "and": "and_", "or": "or_", "xor": "bitwise_xor", "lshift": "lshift", "rshift": "rshift",
+    "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv",
+    "mod": "mod", "pow": "pow", "and": "and_", "or": "or_", "xor": "bitwise_xor",
+    "lshift": "lshift", "rshift": "rshift",
 }  # fmt: skip
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _UNARY = {
@@ -198,10 +199,10 @@ def _math(name: str) -> Callable[[Any], Any]:
 
 
 _MATH = {
-    f"_sym_{n}": _math(n) for n in ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
-}  # fmt: skip
+    f"_sym_{n}": _math(n) for n in "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
+}
 FUNCTIONS: dict[str, Any] = {
-    "SymInt": SymInt, "SymFloat": SymFloat, "SymBool": SymBool, "sym_not": sym_not, "sym_int": sym_int,
-    "sym_float": sym_float, "sym_max": sym_max, "sym_min": sym_min, "sym_sum": sym_sum, "sym_ite": sym_ite,
-    "sym_sqrt": _MATH["_sym_sqrt"], **_MATH,
+    "SymInt": SymInt, "SymFloat": SymFloat, "SymBool": SymBool, "sym_not": sym_not,
+    "sym_int": sym_int, "sym_float": sym_float, "sym_max": sym_max, "sym_min": sym_min,
+    "sym_sum": sym_sum, "sym_ite": sym_ite, "sym_sqrt": _MATH["_sym_sqrt"], **_MATH,
 }  # fmt: skip

@@ -21,14 +21,14 @@ __all__ = ["Region", "region"]
 # The operators that torch's CPU autocast names; all overloads but out= and in-place forms.
 CPU_LOWER = frozenset(
     "_addmm_activation _convolution _native_multi_head_attention addbmm addmm baddbmm bmm conv1d "
-    "conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d linalg_vecdot linear "
-    "matmul mkldnn_rnn_layer mm prelu scaled_dot_product_attention".split()
+    "conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d linalg_vecdot "
+    "linear matmul mkldnn_rnn_layer mm prelu scaled_dot_product_attention".split()
 )
 CPU_PROMOTE = frozenset("cat stack index_copy".split())
 CPU_FP32 = frozenset(
-    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d avg_pool3d "
-    "binary_cross_entropy binary_cross_entropy_with_logits cdist cholesky cholesky_inverse "
-    "cholesky_solve cosine_embedding_loss cross_entropy_loss ctc_loss "
+    "_grid_sampler_2d_cpu_fallback _lu_with_info adaptive_avg_pool3d adaptive_max_pool3d "
+    "avg_pool3d binary_cross_entropy binary_cross_entropy_with_logits cdist cholesky "
+    "cholesky_inverse cholesky_solve cosine_embedding_loss cross_entropy_loss ctc_loss "
     "fake_quantize_per_tensor_affine fft_fft fft_fft2 fft_fftn fft_hfft fft_ifft fft_ifft2 "
     "fft_ifftn fft_ihfft fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftn "
     "fractional_max_pool2d fractional_max_pool3d geqrf grid_sampler grid_sampler_2d "

@@ -56,15 +56,19 @@ SHIFT: dict[str, tuple[str, ...]] = {
     "rot90": ("dims",), "unsafe_split": ("dim",), "unsafe_split_with_sizes": ("dim",),
     "split": ("dim",), "split_with_sizes": ("dim",), "unbind": ("dim",), "select_scatter": ("dim",),
     "slice_scatter": ("dim",), "diagonal_scatter": ("dim1", "dim2"), "count_nonzero": ("dim",),
-    "select": ("dim",), "slice": ("dim",), "transpose": ("dim0", "dim1"), "diagonal": ("dim1", "dim2"),
+    "select": ("dim",), "slice": ("dim",), "transpose": ("dim0", "dim1"),
+    "diagonal": ("dim1", "dim2"),
     "unfold": ("dimension",), "narrow_copy": ("dim",), "transpose_copy": ("dim0", "dim1"),
     "select_copy": ("dim",), "slice_copy": ("dim",), "diagonal_copy": ("dim1", "dim2"),
     "unfold_copy": ("dimension",), "linalg_cross": ("dim",), "glu": ("dim",), "renorm": (),
-    "trace": (), "tril": (), "triu": (), "detach": (), "alias": (), "lift_fresh": (), "view_as_real": (),
+    "trace": (), "tril": (), "triu": (), "detach": (), "alias": (), "lift_fresh": (),
+    "view_as_real": (),
     "view_as_complex": (), "view_as_real_copy": (), "view_as_complex_copy": (), "alias_copy": (),
     "_conj": (), "_conj_physical": (), "_neg_view": (), "pixel_shuffle": (), "pixel_unshuffle": (),
-    "constant_pad_nd": (), "matrix_exp": (), "linalg_inv_ex": (), "linalg_det": (), "_linalg_det": (),
-    "linalg_cholesky_ex": (), "linalg_qr": (), "linalg_eigh": (), "_linalg_eigh": (), "_linalg_svd": (),
+    "constant_pad_nd": (), "matrix_exp": (), "linalg_inv_ex": (), "linalg_det": (),
+    "_linalg_det": (),
+    "linalg_cholesky_ex": (), "linalg_qr": (), "linalg_eigh": (), "_linalg_eigh": (),
+    "_linalg_svd": (),
     "linalg_eig": (), "linalg_lu_factor_ex": (), "_linalg_slogdet": (), "linalg_slogdet": (),
     "linalg_svd": (), "_linalg_solve_ex": (), "linalg_solve_triangular": (), "cholesky_solve": (),
     "cholesky_inverse": (), "linalg_householder_product": (), "linalg_matrix_exp": (),
@@ -454,7 +458,8 @@ def group_norm_backward(b: Batch, op: Op, args: Args) -> Any:
     fold0 = lambda v: aten.reshape(v, (b.size * v.shape[1], *v.shape[2:]))  # noqa: E731
     if mask[0]:
         gx = dispatch(
-            op, (fold0(scaled), fold0(xv), folded(b, mean), folded(b, rstd), None, n * b.size, c, hxw,
+            op,
+            (fold0(scaled), fold0(xv), folded(b, mean), folded(b, rstd), None, n * b.size, c, hxw,
                  groups, [True, False, False]),
         )[0]  # fmt: skip
         gx = aten.reshape(gx, xv.shape)
@@ -474,11 +479,11 @@ def batch_norm(b: Batch, op: Op, args: Args) -> Any:
     x, w, bias, mean, var, training, momentum, eps = args
     if training and mean is not None and not b.has(mean):
         raise RuntimeError(
-            "Batch norm got a batched tensor as input while the running_mean or running_var, which will "
-            "be updated in place, were not batched.\nIf you are using a module and do not need eval "
-            "mode, please set `track_running_stats` to be False.If you are using a prebuilt module and "
-            "do not need eval mode, please see the functorch website for resources on how to patch your "
-            "module to work with vmap"
+            "Batch norm got a batched tensor as input while the running_mean or running_var, which "
+            "will be updated in place, were not batched.\nIf you are using a module and do not "
+            "need eval mode, please set `track_running_stats` to be False.If you are using a "
+            "prebuilt module and do not need eval mode, please see the functorch website for "
+            "resources on how to patch your module to work with vmap"
         )
     flat = [None if v is None else folded(b, v) for v in (w, bias, mean, var)]
     out, save, inv = dispatch(op, (_channels(b, x), *flat, training, momentum, eps))
@@ -557,8 +562,8 @@ def _advanced(indices: Any) -> tuple[list[int], bool]:
 def _refuse_masks(b: Batch, indices: Any) -> None:
     if any(v is not None and v.dtype.name in ("bool", "uint8") and b.has(v) for v in indices):
         raise RuntimeError(
-            "vmap: We do not support batching operators that can support dynamic shape. Attempting to "
-            "batch over indexing with a boolean mask."
+            "vmap: We do not support batching operators that can support dynamic shape. Attempting "
+            "to batch over indexing with a boolean mask."
         )
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from flambeau._src.core import state
 
-_BACKENDS = "CPU CUDA HIP XLA MPS IPU XPU HPU VE Lazy MTIA MAIA PrivateUse1 PrivateUse2 PrivateUse3 Meta".split()
+_BACKENDS = (
+    "CPU CUDA HIP XLA MPS IPU XPU HPU VE Lazy MTIA MAIA PrivateUse1 PrivateUse2 PrivateUse3 Meta"
+).split()
 _FUNCTIONALITY = {
     "Undefined": 0, "Dense": 1, "Quantized": 5, "Sparse": 8, "SparseCsr": 9, "NestedTensor": 10,
     "BackendSelect": 11, "Python": 13, "FuncTorchDynamicLayerBackMode": 14, "Functionalize": 15,
@@ -111,7 +113,8 @@ def _layers(keys: DispatchKeySet) -> int:
 
 
 class ExcludeDispatchKeyGuard(state.Suspended):
-    """`with ExcludeDispatchKeyGuard(keys):` the layers of these keys do not see the calls inside."""
+    """`with ExcludeDispatchKeyGuard(keys):` the layers of these keys do not
+    see the calls inside."""
 
     __slots__ = ()
 

@@ -200,7 +200,8 @@ def _same(value: Any, default: Any) -> bool:
 
 
 def shown_arguments(op: Op, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The complete arguments as `(args, kwargs)`: defaults at the end and among keywords left out."""
+    """The complete arguments as `(args, kwargs)`: defaults at the end and
+    among keywords left out."""
     plan = op.__dict__.get("shown_plan")
     if plan is None:
         plan = op.__dict__["shown_plan"] = _plan(op.schema)
@@ -326,14 +327,15 @@ def _refused(func: OpOverload, modes: list[Any], types: list[type]) -> str:
     lines += [f"  - tensor subclass {cls!r}" for cls in types]
     asked = "\n".join(lines)
     return (
-        f"Multiple dispatch failed for 'torch._ops.{func.namespace}.{func.__name__}'; all __torch_dispatch__ "
-        f"handlers returned NotImplemented:\n\n{asked}\n\n"
+        f"Multiple dispatch failed for 'torch._ops.{func.namespace}.{func.__name__}'; all "
+        f"__torch_dispatch__ handlers returned NotImplemented:\n\n{asked}\n\n"
         "For more information, try re-running with TORCH_LOGS=not_implemented"
     )
 
 
 def _finish(op: Op, args: tuple[Any, ...], result: Any) -> Any:
-    """What the caller gets: the written arguments themselves, lists as tuples, views with a base."""
+    """What the caller gets: the written arguments themselves, lists as
+    tuples, views with a base."""
     if op.variant == "inplace":
         return args[0]
     if op.variant == "out":
@@ -401,7 +403,8 @@ def disabled_torch_dispatch(
 
 
 def call_higher_order(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Hand a higher-order operator to the top mode when it takes such operators; else NotImplemented."""
+    """Hand a higher-order operator to the top mode when it takes such operators; else
+    NotImplemented."""
     modes = state.thread.dispatch_modes
     if not modes or state.get_suspended() & state.DISPATCH:
         return NotImplemented
@@ -415,9 +418,9 @@ def call_higher_order(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             return direct(op, args, kwargs)
         if not mode.supports_higher_order_operators:
             raise NotImplementedError(
-                f"There was no rule registered for HigherOrderOperator {op.name()} and mode {mode}. "
-                "Hint: set supports_higher_order_operators to True on the mode's class to handle it "
-                "in its __torch_dispatch__."
+                f"There was no rule registered for HigherOrderOperator {op.name()} and mode "
+                f"{mode}. Hint: set supports_higher_order_operators to True on the mode's class to "
+                "handle it in its __torch_dispatch__."
             )
         return mode.__torch_dispatch__(op, (), args, kwargs)
     finally:

@@ -71,8 +71,8 @@ def jvp_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
 def _mutate(op: Op, primals: tuple[Any, ...], tangents: list[Any]) -> Any:
     if any(t is not None for t in tangents):
         raise NotImplementedError(
-            f"Trying to use forward AD with {op.base.name} that does not support it because it has not "
-            "been implemented yet."
+            f"Trying to use forward AD with {op.base.name} that does not support it because it has "
+            "not been implemented yet."
         )
     return dispatch(op, primals)
 
@@ -137,9 +137,10 @@ def tangents_of(
         return _linear(op, args, tangents)
     if decl.vjp is None and decl.decompose is None:
         raise NotImplementedError(
-            f"Trying to use forward AD with {op.name} that does not support it because it has not been "
-            "implemented yet.\nPlease file an issue to PyTorch at https://github.com/pytorch/pytorch/"
-            "issues/new?template=feature-request.yml so that we can prioritize its implementation."
+            f"Trying to use forward AD with {op.name} that does not support it because it has not "
+            "been implemented yet.\nPlease file an issue to PyTorch at "
+            "https://github.com/pytorch/pytorch/issues/new?template=feature-request.yml so that we "
+            "can prioritize its implementation."
         )
     real = not any(
         t.dtype.is_complex for t in (*outs, *flat_tensors(op, args)) if isinstance(t, Tensor)

@@ -80,7 +80,10 @@ class DataDependentOutputException(RuntimeError):
 
 
 class FakeTensor(Tensor):
-    """A tensor without bytes. `constant` is its value where that is known, `fake_mode` its maker."""
+    """A tensor without bytes.
+
+    `constant` is its value where that is known, `fake_mode` its maker.
+    """
 
     __module__ = "flambeau._subclasses.fake_tensor"
     fake_mode: Any
@@ -506,7 +509,8 @@ class FakeTensorMode(TorchDispatchMode):
         spec = spec[0] if isinstance(spec, tuple) else spec
         if tuple(spec.shape) != tuple(target.shape):
             raise RuntimeError(
-                f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(spec.shape)}"
+                f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+                f"{list(spec.shape)}"
             )
         if decl.kind != "copy":
             check_cast(spec.dtype, target.dtype)

@@ -1,4 +1,5 @@
-"""`__torch_function__`: function modes first, innermost first, then the classes of the arguments."""
+"""`__torch_function__`: function modes first, innermost first, then the
+classes of the arguments."""
 
 from __future__ import annotations
 
@@ -118,8 +119,8 @@ def full_name(func: Any) -> str:
 
 def _refusal(func: Any, mode: Any, types: tuple[type, ...]) -> str:
     lines = [
-        f"Multiple dispatch failed for '{full_name(func)}'; all __torch_function__ handlers returned "
-        "NotImplemented:\n"
+        f"Multiple dispatch failed for '{full_name(func)}'; all __torch_function__ handlers "
+        "returned NotImplemented:\n"
     ]
     if mode is not None:
         lines.append(f"  - mode object {mode!r}")

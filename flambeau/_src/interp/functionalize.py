@@ -490,7 +490,8 @@ def _unfolded(whole: Tensor, part: Tensor, step: Step, copies: bool) -> Tensor:
 
 
 _INVERSE: dict[str, Callable[..., Tensor]] = {
-    "alias": _itself, "detach": _itself, "lift_fresh": _itself, "view": _as_whole, "_reshape_alias": _as_whole,
+    "alias": _itself, "detach": _itself, "lift_fresh": _itself, "view": _as_whole,
+    "_reshape_alias": _as_whole,
     "as_strided": _part("as_strided_scatter"), "diagonal": _part("diagonal_scatter"),
     "select": _part("select_scatter"), "slice": _part("slice_scatter"), "expand": _unexpand,
     "permute": _unpermute, "transpose": _same_again("transpose"), "t": _same_again("t"),

@@ -119,8 +119,8 @@ def _run_saved(op: Op, args: tuple[Any, ...], node: Any) -> Any:
 
 
 def make_node(
-    op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...], outs: tuple[Any, ...],
-    clone_self: bool = False,
+    op: Op, args: tuple[Any, ...], tensors: list[Any], needs: tuple[bool, ...],
+    outs: tuple[Any, ...], clone_self: bool = False,
 ) -> Any:  # fmt: skip
     """A node with what its vjp needs, as `saved_sets` found."""
     named = op if op.variant == "inplace" and op.decl.kind == "view" else op.base
@@ -237,8 +237,8 @@ def pack(saved: Any, t: Any, hooks: tuple[Any, Any] | None = None) -> None:
         state.set_grad(before)
     if t._current_version() != version:
         raise RuntimeError(
-            "A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
-            "pack hook cannot be modified by in-place operations as this can lead to unexpected "
+            "A saved tensor pack hook is modifying its input in place. Tensors provided as input "
+            "to pack hook cannot be modified by in-place operations as this can lead to unexpected "
             "side-effects. Please open an issue if you need to perform in-place operations on the "
             "input to a pack hook."
         )
@@ -278,7 +278,10 @@ def refused_view(t: Tensor, what: str) -> RuntimeError:
     if t._inference_view or t._nograd_view or node is None:
         text = "A view was created in"
         if node is not None:
-            text = f"Output {t.output_nr} of {short_name(node)} is a view of a view which was created in"
+            text = (
+                f"Output {t.output_nr} of {short_name(node)} is a view of a view which was created "
+                "in"
+            )
         text += (
             f" inference mode and {what} modified inplace in normal mode." if t._inference_view
             else f" no_grad mode and {what} modified inplace with grad mode enabled."
@@ -287,22 +290,23 @@ def refused_view(t: Tensor, what: str) -> RuntimeError:
         text = f"Output {t.output_nr} of {short_name(node)} is a view and {what} modified inplace."
     if t._custom_view and not t._multi_view:
         return RuntimeError(
-            f"{text} This view was created inside a custom Function (or because an input was returned "
-            "as-is) and the autograd logic to handle view+inplace would override the custom backward "
-            "associated with the custom Function, leading to incorrect gradients. This behavior is "
-            "forbidden. You can fix this by cloning the output of the custom Function."
+            f"{text} This view was created inside a custom Function (or because an input was "
+            "returned as-is) and the autograd logic to handle view+inplace would override the "
+            "custom backward associated with the custom Function, leading to incorrect gradients. "
+            "This behavior is forbidden. You can fix this by cloning the output of the custom "
+            "Function."
         )
     if t._nograd_view or t._inference_view:
         return RuntimeError(
-            f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You can "
-            f"clarify your code by moving both the view and the inplace either both inside the {mode} "
-            "block (if you don't want the inplace to be tracked) or both outside (if you want the "
-            "inplace to be tracked)."
+            f"{text} Given that this use case is ambiguous and error-prone, it is forbidden. You "
+            "can clarify your code by moving both the view and the inplace either both inside the "
+            f"{mode} block (if you don't want the inplace to be tracked) or both outside (if you "
+            "want the inplace to be tracked)."
         )
     return RuntimeError(
-        f"{text} This view is the output of a function that returns multiple views. Such functions do "
-        "not allow the output views to be modified inplace. You should replace the inplace operation "
-        "by an out-of-place one."
+        f"{text} This view is the output of a function that returns multiple views. Such functions "
+        "do not allow the output views to be modified inplace. You should replace the inplace "
+        "operation by an out-of-place one."
     )
 
 
@@ -314,7 +318,8 @@ def check_inplace(t: Tensor) -> None:
             raise refused_view(t, "is being")
         if t.requires_grad and base.is_leaf:
             raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place operation."
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                "operation."
             )
     if t.requires_grad and t.is_leaf:
         raise RuntimeError(

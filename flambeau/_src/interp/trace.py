@@ -48,8 +48,9 @@ __all__ = [
 _CONSTANT_NUMEL = 1
 _NO_VALUE = (
     "It appears that you're trying to get value out of a tracing tensor with {} - erroring out! "
-    "It's likely that this is caused by data-dependent control flow or similar.  It may be possible "
-    "to trace this with dynamic shapes; try setting tracing_mode='symbolic' in your make_fx call."
+    "It's likely that this is caused by data-dependent control flow or similar.  It may be "
+    "possible to trace this with dynamic shapes; try setting tracing_mode='symbolic' in your "
+    "make_fx call."
 )
 
 

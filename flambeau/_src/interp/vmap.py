@@ -87,11 +87,11 @@ def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:
     if op.variant == "inplace" and not b.has(args[0]):
         check_no_self_overlap(b.full(args[0]))
         raise RuntimeError(
-            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a Tensor "
-            "`other` in extra_args that has more elements than `self`. This happened due to `other` "
-            "being vmapped over but `self` not being vmapped over in a vmap. Please try to use "
-            "out-of-place operators instead of inplace arithmetic. If said operator is being called "
-            "inside the PyTorch framework, please file a bug report instead."
+            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
+            "Tensor `other` in extra_args that has more elements than `self`. This happened due to "
+            "`other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
+            "use out-of-place operators instead of inplace arithmetic. If said operator is being "
+            "called inside the PyTorch framework, please file a bug report instead."
         )
 
 
@@ -186,7 +186,8 @@ def like(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
 
 
 DYNAMIC = frozenset(
-    "nonzero _unique2 unique_dim unique_consecutive _unique masked_select bincount nonzero_static".split()
+    "nonzero _unique2 unique_dim unique_consecutive _unique masked_select bincount "
+    "nonzero_static".split()
 )
 
 
@@ -194,8 +195,8 @@ def fallback(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     """The operator once for each element of the batch."""
     if op.base.name in DYNAMIC:
         raise RuntimeError(
-            "vmap: We do not support batching operators that can output dynamic shape. Attempted to "
-            f"vmap over {op.namespace}::{op.base.key}. Please file an issue at "
+            "vmap: We do not support batching operators that can output dynamic shape. Attempted "
+            f"to vmap over {op.namespace}::{op.base.key}. Please file an issue at "
             "https://github.com/pytorch/pytorch/issues if you need this feature."
         )
     if b.size == 0:
@@ -203,8 +204,8 @@ def fallback(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     warn_once(
         f"vmap fallback {op.base.key}",
         "There is a performance drop because we have not yet implemented the batching rule for "
-        f"{op.namespace}::{op.base.key}. Please file us an issue on GitHub so that we can prioritize "
-        "its implementation.",
+        f"{op.namespace}::{op.base.key}. Please file us an issue on GitHub so that we can "
+        "prioritize its implementation.",
     )
     return loop(b, op, args)
 
@@ -215,10 +216,10 @@ def loop(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     for i in written:
         if not b.has(args[i]):
             raise RuntimeError(
-                f"vmap: {op.namespace}::{op.key}(self, *extra_args) is not possible because there exists "
-                "a Tensor `other` in extra_args that has more elements than `self`. This happened due "
-                "to `other` being vmapped over but `self` not being vmapped over at level "
-                f"{b.level.number}. Please try to use out-of-place operators instead of "
+                f"vmap: {op.namespace}::{op.key}(self, *extra_args) is not possible because there "
+                "exists a Tensor `other` in extra_args that has more elements than `self`. This "
+                "happened due to `other` being vmapped over but `self` not being vmapped over at "
+                f"level {b.level.number}. Please try to use out-of-place operators instead of "
                 f"{op.namespace}::{op.key}. If said operator is being called inside the PyTorch "
                 "framework, please file a bug report instead."
             )
@@ -272,8 +273,8 @@ def random_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
     if level.randomness == "error":
         raise RuntimeError(
             "vmap: called random operation while in randomness error mode. Please either use the "
-            "'same' or 'different' randomness flags on vmap or perform the randomness operation out of "
-            "vmap"
+            "'same' or 'different' randomness flags on vmap or perform the randomness operation "
+            "out of vmap"
         )
     with Beneath(level):
         if level.randomness == "different":
@@ -291,9 +292,9 @@ def _draw_different(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     if op.schema.mutates:
         if not b.has(args[0]):
             raise RuntimeError(
-                "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This will "
-                "appear like same randomness. If this is necessary for your usage, please file an issue "
-                "with functorch."
+                "vmap: Cannot ask for different inplace randomness on an unbatched tensor. This "
+                "will appear like same randomness. If this is necessary for your usage, please "
+                "file an issue with functorch."
             )
         ndim = args[0].dim()
         dispatch(op, tuple([b.padded(v, ndim) if isinstance(v, Tensor) else v for v in args]))
@@ -325,8 +326,8 @@ def _draw_same(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     if name == "bernoulli" and op.base.overload == "p":
         return dispatch(op, (aten.select(b.front(args[0]), 0, 0), *args[1:]))
     raise RuntimeError(
-        f"vmap: {op.namespace}::{op.base.key} of a batched tensor cannot draw the same numbers for all; use "
-        "randomness='different'"
+        f"vmap: {op.namespace}::{op.base.key} of a batched tensor cannot draw the same numbers for "
+        "all; use randomness='different'"
     )
 
 
@@ -344,9 +345,10 @@ def refuse_item(t: Tensor) -> None:
         RuntimeError: always.
     """
     raise RuntimeError(
-        "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling "
-        ".item() on a Tensor, please try to rewrite what you're doing with other operations. If error "
-        "is occurring somewhere inside PyTorch internals, please file a bug report."
+        "vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over "
+        "calling .item() on a Tensor, please try to rewrite what you're doing with other "
+        "operations. If error is occurring somewhere inside PyTorch internals, please file a bug "
+        "report."
     )
 
 
@@ -360,8 +362,9 @@ def transformed_bool(t: Tensor) -> bool:
     if info(value) is None:
         return bool(value)
     raise RuntimeError(
-        "vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow. We "
-        "don't support that yet, please file an issue at https://github.com/pytorch/pytorch/issues ."
+        "vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+        "flow. We don't support that yet, please file an issue at "
+        "https://github.com/pytorch/pytorch/issues ."
     )
 
 

@@ -40,13 +40,13 @@ def process_inputs(
     if not isinstance(in_dims, (int, tuple)):
         raise _in_dims_error(
             func, in_dims,
-            "expected `in_dims` to be int or a (potentially nested) tuple matching the structure of "
-            f"inputs, got: {type(in_dims)}.",
+            "expected `in_dims` to be int or a (potentially nested) tuple matching the structure "
+            f"of inputs, got: {type(in_dims)}.",
         )  # fmt: skip
     if not args:
         raise ValueError(
-            f"vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or you are "
-            "trying to vmap over a function with no inputs. The latter is unsupported."
+            f"vmap({name_of(func)})(<inputs>): got no inputs. Maybe you forgot to add inputs, or "
+            "you are trying to vmap over a function with no inputs. The latter is unsupported."
         )
     flat, spec = tree_flatten(args)
     dims = broadcast_to_and_flatten(in_dims, spec)
@@ -62,19 +62,20 @@ def process_inputs(
         if not isinstance(d, int):
             raise _in_dims_error(
                 func, in_dims,
-                f"Got in_dim={d} for an input but in_dim must be either an integer dimension or None.",
+                f"Got in_dim={d} for an input but in_dim must be either an integer dimension or "
+                "None.",
             )  # fmt: skip
         if not isinstance(a, Tensor):
             raise _in_dims_error(
                 func, in_dims,
-                f"Got in_dim={d} for an input but the input is of type {type(a)}. We cannot vmap over "
-                "non-Tensor arguments, please use None as the respective in_dim",
+                f"Got in_dim={d} for an input but the input is of type {type(a)}. We cannot vmap "
+                "over non-Tensor arguments, please use None as the respective in_dim",
             )  # fmt: skip
         if not -a.dim() <= d < a.dim():
             raise _in_dims_error(
                 func, in_dims,
-                f"Got in_dim={d} for some input, but that input is a Tensor of dimensionality {a.dim()} "
-                f"so expected in_dim to satisfy -{a.dim()} <= in_dim < {a.dim()}.",
+                f"Got in_dim={d} for some input, but that input is a Tensor of dimensionality "
+                f"{a.dim()} so expected in_dim to satisfy -{a.dim()} <= in_dim < {a.dim()}.",
             )  # fmt: skip
         dims[i] = d % a.dim()
     return batch_size(dims, flat), dims, flat, spec
@@ -107,8 +108,8 @@ def _unwrapped(out: Any, dim: Any, level: Level, func: Callable[..., Any]) -> An
     if dim is None:
         if batched:
             raise ValueError(
-                f"vmap({name_of(func)}, ...): `{name_of(func)}` can not return a BatchedTensor when "
-                "out_dim is None"
+                f"vmap({name_of(func)}, ...): `{name_of(func)}` can not return a BatchedTensor "
+                "when out_dim is None"
             )
         return out
     n = out.dim() + 1
@@ -135,16 +136,16 @@ def flat_out_dims(out_dims: Any, spec: Any, outputs: Any, func: Callable[..., An
     for d in tree_flatten(out_dims)[0]:
         if d is not None and not isinstance(d, int):
             raise ValueError(
-                f"vmap({name_of(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a "
-                "python collection of ints representing where in the outputs the vmapped dimension "
-                "should appear."
+                f"vmap({name_of(func)}, ..., out_dims={out_dims}): `out_dims` must be an int, None "
+                "or a python collection of ints representing where in the outputs the vmapped "
+                "dimension should appear."
             )
     dims = broadcast_to_and_flatten(out_dims, spec)
     if dims is None:
         raise ValueError(
-            f"vmap({name_of(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with "
-            f"the structure of `outputs`. out_dims has structure {tree_flatten(out_dims)[1]} but outputs "
-            f"has structure {spec}."
+            f"vmap({name_of(func)}, ..., out_dims={out_dims})(<inputs>): out_dims is not "
+            "compatible with the structure of `outputs`. out_dims has structure "
+            f"{tree_flatten(out_dims)[1]} but outputs has structure {spec}."
         )
     return dims
 
@@ -205,7 +206,8 @@ def _in_chunks(
     func: Callable[..., Any], size: int, dims: list[Any], flat: list[Any], spec: Any, out_dims: Any,
     randomness: str, kwargs: dict[str, Any], chunk_size: int,
 ) -> Any:  # fmt: skip
-    """The batch in pieces, one after the other; for "same" randomness each draws what the first did."""
+    """The batch in pieces, one after the other; for "same" randomness each
+    draws what the first did."""
     sizes = [chunk_size] * (size // chunk_size) + ([size % chunk_size] if size % chunk_size else [])
     pieces: list[Any] = []
     generator = state.process.default_generator() if randomness == "same" else None

@@ -120,7 +120,8 @@ def _placeholder_names(f: Callable[..., Any], args: tuple[Any, ...]) -> tuple[li
         parameters = list(code.co_varnames[first : code.co_argcount])
         if len(parameters) != len(args):
             raise RuntimeError(
-                f"Tracing expected {len(parameters)} arguments but got {len(args)} concrete arguments"
+                f"Tracing expected {len(parameters)} arguments but got {len(args)} concrete "
+                "arguments"
             )
     names = []
     for parameter, value in zip(parameters, args, strict=True):
