@@ -17,11 +17,13 @@ def check_attention(
 ) -> None:
     if not (q.dtype is k.dtype is v.dtype):
         raise RuntimeError(
-            f"Expected query, key, and value to have the same dtype, but got query.dtype: {_name(q)} key.dtype: {_name(k)} and value.dtype: {_name(v)} instead."
+            "Expected query, key, and value to have the same dtype, but got query.dtype: "
+            f"{_name(q)} key.dtype: {_name(k)} and value.dtype: {_name(v)} instead."
         )
     if min(t.dim() for t in (q, k, v)) < 2:
         raise RuntimeError(
-            f"Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: {q.dim()}, key.dim: {k.dim()} and value.dim: {v.dim()} instead."
+            "Expected query, key, and value to all be  at least 2 dimensional, but got query.dim: "
+            f"{q.dim()}, key.dim: {k.dim()} and value.dim: {v.dim()} instead."
         )
     if mask is not None:
         if (
@@ -30,11 +32,13 @@ def check_attention(
             and mask.dtype is not dt.float32
         ):
             raise RuntimeError(
-                f"Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype: {_name(mask)} and  query.dtype: {_name(q)} instead."
+                "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
+                f"attn_mask.dtype: {_name(mask)} and  query.dtype: {_name(q)} instead."
             )
         if is_causal:
             raise RuntimeError(
-                "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                "is_causal=True"
             )
 
 
@@ -50,11 +54,15 @@ def _name(t: Tensor) -> str:
 
 
 class ScaledDotProductAttention(Composite):
-    """softmax(scale q kᵀ + mask) v (Vaswani et al. 2017). q (…, L, E), k (…, S, E), v (…, S, Ev)."""
+    """softmax(scale q kᵀ + mask) v (Vaswani et al. 2017).
+
+    Shapes: q (…, L, E), k (…, S, E), v (…, S, Ev).
+    """
 
     schema = (
-        "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
-        "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor"
+        "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? "
+        "attn_mask=None, float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool "
+        "enable_gqa=False) -> Tensor"
     )
     public = "nn"
     autocast = "lower"
@@ -120,8 +128,9 @@ class AttentionMath(Composite):
     """Attention out of its parts; also gives the weights."""
 
     schema = (
-        "_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
-        "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)"
+        "_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? "
+        "attn_mask=None, float dropout_p=0.0, bool is_causal=False, Tensor? dropout_mask=None, *, "
+        "float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)"
     )
     public = "function"
 
@@ -189,8 +198,9 @@ class FlashAttentionCpu(Opaque):
     """Attention whose weights are never kept: the output and the log-sum-exp of the scores."""
 
     schema = (
-        "_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0.0, "
-        "bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)"
+        "_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float "
+        "dropout_p=0.0, bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> "
+        "(Tensor output, Tensor logsumexp)"
     )
     public = "function"
     differentiable = (0,)
@@ -272,9 +282,10 @@ class FlashAttentionCpuBackward(Opaque):
     """Gradients of attention for query, key and value."""
 
     schema = (
-        "_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
-        "Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor? attn_mask=None, float? scale=None) -> "
-        "(Tensor grad_query, Tensor grad_key, Tensor grad_value)"
+        "_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
+        "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, "
+        "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
+        "Tensor grad_value)"
     )
     public = "function"
 
@@ -373,15 +384,18 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
                 continue
             if not term[j].isalpha():
                 raise RuntimeError(
-                    f"einsum(): invalid subscript given at index {j} in the equation string, subscripts must be in [a-zA-Z]"
+                    f"einsum(): invalid subscript given at index {j} in the equation string, "
+                    "subscripts must be in [a-zA-Z]"
                 )
             out.append(term[j])
             j += 1
         if len(out) != t.dim():
             raise RuntimeError(
-                f"einsum(): the number of subscripts in the equation ({len(out)}) does not match the number of dimensions ({t.dim()}) for operand {i} and no ellipsis was given"
+                f"einsum(): the number of subscripts in the equation ({len(out)}) does not match "
+                f"the number of dimensions ({t.dim()}) for operand {i} and no ellipsis was given"
                 if "..." not in term
-                else f"einsum(): the number of subscripts in the equation ({len(out)}) is more than the number of dimensions ({t.dim()}) for operand {i}"
+                else f"einsum(): the number of subscripts in the equation ({len(out)}) is more "
+                f"than the number of dimensions ({t.dim()}) for operand {i}"
             )
         labels.append(out)
     if arrow:
@@ -398,7 +412,8 @@ def _parse(equation: str, tensors: list[Tensor]) -> tuple[list[list[str]], list[
                 )
             if not any(right[j] in x for x in labels):
                 raise RuntimeError(
-                    f"einsum(): output subscript {right[j]} does not appear in the equation for any input operand"
+                    f"einsum(): output subscript {right[j]} does not appear in the equation for "
+                    "any input operand"
                 )
             result.append(right[j])
             j += 1
@@ -420,7 +435,8 @@ def einsum(equation: str, tensors: list[Tensor]) -> Tensor:
             j = names.index(twice, i + 1)
             if t.shape[i] != t.shape[j]:
                 raise RuntimeError(
-                    f"einsum(): subscript {twice} is repeated for operand {len(terms)} but the sizes don't match, {t.shape[j]} != {t.shape[i]}"
+                    f"einsum(): subscript {twice} is repeated for operand {len(terms)} but the "
+                    f"sizes don't match, {t.shape[j]} != {t.shape[i]}"
                 )
             t = t.diagonal(0, i, j)
             names = [x for k, x in enumerate(names) if k not in (i, j)] + [twice]
@@ -430,7 +446,8 @@ def einsum(equation: str, tensors: list[Tensor]) -> Tensor:
         for x, s in zip(names, t.shape, strict=True):
             if sizes.get(x, 1) not in (1, s) and s != 1:
                 raise RuntimeError(
-                    f"einsum(): subscript {x} has size {s} for operand {k} which does not broadcast with previously seen size {sizes[x]}"
+                    f"einsum(): subscript {x} has size {s} for operand {k} which does not "
+                    f"broadcast with previously seen size {sizes[x]}"
                 )
             sizes[x] = s if sizes.get(x, 1) == 1 else sizes[x]
     t, names = terms[0]
@@ -448,7 +465,8 @@ def einsum(equation: str, tensors: list[Tensor]) -> Tensor:
 def _contract(
     a: Tensor, an: list[str], b: Tensor, bn: list[str], later: set[str]
 ) -> tuple[Tensor, list[str]]:
-    """Two operands into one: batch labels stay, shared labels that nobody needs later are summed."""
+    """Two operands into one: batch labels stay, shared labels that nobody
+    needs later are summed."""
     alone_a = [i for i, x in enumerate(an) if x not in bn and x not in later]
     if alone_a:
         a, an = a.sum(alone_a), [x for i, x in enumerate(an) if i not in alone_a]

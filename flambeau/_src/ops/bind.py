@@ -271,7 +271,8 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
         [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
     )
     raise TypeError(
-        f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one of:{lines}\n"
+        f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one "
+        f"of:{lines}\n"
     )
 
 
@@ -287,7 +288,8 @@ def _check_tensor_lists(op: Op, args: tuple[Any, ...]) -> None:
             for k, x in enumerate(v):
                 if not isinstance(x, Tensor):
                     raise TypeError(
-                        f"expected Tensor as element {k} in argument {i}, but got {type(x).__name__}"
+                        f"expected Tensor as element {k} in argument {i}, but got "
+                        f"{type(x).__name__}"
                     )
 
 

@@ -13,14 +13,14 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.creation import tensor
 
 _UNWRITABLE = (
-    "The given buffer is not writable, and PyTorch does not support non-writable tensors. This means you can "
-    "write to the underlying (supposedly non-writable) buffer using the tensor. You may want to copy the buffer "
-    "to protect its data or make it writable before converting it to a tensor. This type of warning will be "
-    "suppressed for the rest of this program."
+    "The given buffer is not writable, and PyTorch does not support non-writable tensors. This "
+    "means you can write to the underlying (supposedly non-writable) buffer using the tensor. You "
+    "may want to copy the buffer to protect its data or make it writable before converting it to a "
+    "tensor. This type of warning will be suppressed for the rest of this program."
 )
 _NOW_KEPT = (
-    "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. Pass "
-    "requires_grad=False explicitly to get the old behavior and silence this warning."
+    "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. "
+    "Pass requires_grad=False explicitly to get the old behavior and silence this warning."
 )
 
 
@@ -63,19 +63,20 @@ def frombuffer(
         raise ValueError(f"both buffer length ({length}) and count ({count}) must not be 0")
     if not 0 <= offset < length:
         raise ValueError(
-            f"offset ({offset} bytes) must be non-negative and no greater than buffer length ({length} bytes) minus 1"
+            f"offset ({offset} bytes) must be non-negative and no greater than buffer length "
+            f"({length} bytes) minus 1"
         )
     if count < 0:
         if (length - offset) % size:
             raise ValueError(
-                f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a multiple of "
-                f"element size ({size})"
+                f"buffer length ({length - offset} bytes) after offset ({offset} bytes) must be a "
+                f"multiple of element size ({size})"
             )
         count = (length - offset) // size
     if offset + count * size > length:
         raise ValueError(
-            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be greater "
-            f"than actual buffer length ({length} bytes)"
+            f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must "
+            f"not be greater than actual buffer length ({length} bytes)"
         )
     if view.readonly:
         warn_once("buffer", _UNWRITABLE, 3)
@@ -88,8 +89,8 @@ def frombuffer(
 
 
 def from_file(
-    filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None, layout: Any = None,
-    device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
+    filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None,
+    layout: Any = None, device: Any = None, pin_memory: bool = False, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A 1-D tensor over the mapped bytes of a file.
 
@@ -101,7 +102,8 @@ def from_file(
     """
     if not isinstance(filename, str):
         raise TypeError(
-            f"from_file(): argument 'filename' (position 1) must be str, not {type(filename).__name__}"
+            "from_file(): argument 'filename' (position 1) must be str, not "
+            f"{type(filename).__name__}"
         )
     kind = dtype or state.process.default_dtype
     storage = _native.UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
@@ -120,8 +122,8 @@ def asarray(
     """obj as a tensor that shares its bytes where it can.
 
     Args:
-        obj: a tensor, a NumPy array or number, what has DLPack or the buffer protocol, a storage, or nested
-            sequences of numbers (which are always copied).
+        obj: a tensor, a NumPy array or number, what has DLPack or the buffer protocol, a
+            storage, or nested sequences of numbers (which are always copied).
         copy: True always copies; False never, and it is an error where that cannot be.
         requires_grad: None keeps that of a tensor.
     """
@@ -181,7 +183,8 @@ def _placed(found: Tensor, dtype: Any, device: Any, copy: bool | None) -> Tensor
             raise ValueError(f"can't alias tensor from device '{found.device}' to '{where}'.")
         if kind is not found.dtype:
             raise ValueError(
-                f"can't alias tensor with dtype '{dt.scalar_name(found.dtype)}' into dtype '{dt.scalar_name(kind)}'."
+                f"can't alias tensor with dtype '{dt.scalar_name(found.dtype)}' into dtype "
+                f"'{dt.scalar_name(kind)}'."
             )
         return found
     moved = found.to(device=where, dtype=kind)

@@ -60,7 +60,9 @@ def call_packet(
             raise TypeError(f"{packet.name}() got an unexpected keyword argument 'out'")
         if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
             raise TypeError(
-                f"{packet.name}(): argument 'out' must be {'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not {type(out).__name__}"
+                f"{packet.name}(): argument 'out' must be "
+                f"{'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not "
+                f"{type(out).__name__}"
             )
         return named(op, dispatch(op.out_op, bound + outs), "_out")
     if fills and bits:
@@ -229,9 +231,9 @@ def check_partial_overlap(out: Tensor, args: tuple[Any, ...]) -> None:
     for a in args:
         if isinstance(a, Tensor) and partly_overlaps(out, a):
             raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to tensor "
-                "refer to a single memory location. Please clone() the tensor before performing the "
-                "operation."
+                "unsupported operation: some elements of the input tensor and the written-to "
+                "tensor refer to a single memory location. Please clone() the tensor before "
+                "performing the operation."
             )
 
 
@@ -254,7 +256,8 @@ def _inplace(op: Op, args: tuple[Any, ...]) -> Any:
     result = functional(base, args)
     if result.shape != target.shape:
         raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(result.shape)}"
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(result.shape)}"
         )
     check_cast(result.dtype, target.dtype)
     copy_into(target, result)
@@ -278,11 +281,13 @@ def check_out_dtype(op: Op, source: Any, to: Any) -> None:
         check_cast(source, to)
     elif op.decl.out_dtype == "factory":
         raise RuntimeError(
-            f"dtype {dt.scalar_name(source)} does not match dtype of out parameter ({dt.scalar_name(to)})"
+            f"dtype {dt.scalar_name(source)} does not match dtype of out parameter "
+            f"({dt.scalar_name(to)})"
         )
     else:
         raise RuntimeError(
-            f"Expected out tensor to have dtype {dt.c_name(source)}, but got {dt.c_name(to)} instead"
+            f"Expected out tensor to have dtype {dt.c_name(source)}, but got {dt.c_name(to)} "
+            "instead"
         )
 
 
@@ -315,7 +320,8 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
             check_out_dtype(op, r.dtype, o.dtype)
             if o.device != r.device:
                 raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but found at least two devices, {o.device} and {r.device}!"
+                    "Expected all tensors to be on the same device, but found at least two "
+                    f"devices, {o.device} and {r.device}!"
                 )
             resize_output(o, r.shape, r.stride())
             check_no_self_overlap(o)
@@ -354,10 +360,11 @@ def warn_resized(out: Tensor, shape: Any) -> None:
     import warnings  # lazy: rarely needed
 
     warnings.warn(
-        f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not match the "
-        f"required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch release outputs will "
-        "not be resized unless they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, "
-        "to zero elements with t.resize_(0).",
+        f"An output with one or more elements was resized since it had shape {list(out.shape)}, "
+        f"which does not match the required output shape {list(shape)}. This behavior is "
+        "deprecated, and in a future PyTorch release outputs will not be resized unless they have "
+        "zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero "
+        "elements with t.resize_(0).",
         UserWarning,
         stacklevel=6,
     )
@@ -412,7 +419,8 @@ def check_receiver(method: Any, args: tuple[Any, ...]) -> None:
         raise TypeError(f"unbound method TensorBase.{method.__name__}() needs an argument")
     if not isinstance(args[0], Tensor):
         raise TypeError(
-            f"descriptor '{method.__name__}' for 'torch._C.TensorBase' objects doesn't apply to a '{type(args[0]).__name__}' object"
+            f"descriptor '{method.__name__}' for 'torch._C.TensorBase' objects doesn't apply to a "
+            f"'{type(args[0]).__name__}' object"
         )
 
 
@@ -442,7 +450,8 @@ def overridable(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_number(name: str, t: Tensor, number: Any) -> Any:
-    """t and a number by the overload for numbers, as torch's own bodies call it and modes see it."""
+    """t and a number by the overload for numbers, as torch's own bodies call
+    it and modes see it."""
     if state.get_active() & ~state.get_suspended():
         overload = PACKETS[("aten", name)].overload("Scalar")
         if overload is not None:

@@ -74,10 +74,14 @@ def _logical(name: str, combine: Any) -> None:
         name,
         (Pointwise,),
         {
-            "__doc__": f"{name} of truth values.", "__module__": __name__, "promotion": "bool", "differentiable": False,
-            "schema": f"{name}(Tensor self, Tensor other) -> Tensor", "expr": expr,
+            "__doc__": f"{name} of truth values.",
+            "__module__": __name__,
+            "promotion": "bool",
+            "differentiable": False,
+            "schema": f"{name}(Tensor self, Tensor other) -> Tensor",
+            "expr": expr,
         },
-    )  # fmt: skip
+    )
 
 
 _logical("logical_and", lambda a, b: a & b)
@@ -96,7 +100,8 @@ class Bitwise(Pointwise):
         common = result_type(args)
         if not dt.is_integral(common):
             raise NotImplementedError(
-                f"\"{cls.schema.partition('(')[0].partition('.')[0]}_cpu\" not implemented for '{dt.scalar_name(common)}'"
+                f'"{cls.schema.partition("(")[0].partition(".")[0]}_cpu" not implemented for '
+                f"'{dt.scalar_name(common)}'"
             )
 
 
@@ -161,7 +166,8 @@ class Where(Pointwise):
     def check(c: Any, a: Any, b: Any) -> None:
         if c.dtype is not dt.bool_ and c.dtype is not dt.uint8:
             raise RuntimeError(
-                f"where expected condition to be a boolean tensor, but got a tensor with dtype {dt.scalar_name(c.dtype)}"
+                "where expected condition to be a boolean tensor, but got a tensor with dtype "
+                f"{dt.scalar_name(c.dtype)}"
             )
 
     def expr(k: Any, c: Any, a: Any, b: Any) -> Any:
@@ -213,10 +219,20 @@ def _test(name: str, body: Any) -> None:
     def expr(k: Any, a: Any) -> Any:
         return body(k, a)
 
-    type(name, (Pointwise,), {
-        "__doc__": f"{name}, element by element.", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
-        "promotion": "bool", "differentiable": False, "inplace": False, "expr": expr, "samples": unary_samples,
-    })  # fmt: skip
+    type(
+        name,
+        (Pointwise,),
+        {
+            "__doc__": f"{name}, element by element.",
+            "__module__": __name__,
+            "schema": f"{name}(Tensor self) -> Tensor",
+            "promotion": "bool",
+            "differentiable": False,
+            "inplace": False,
+            "expr": expr,
+            "samples": unary_samples,
+        },
+    )
 
 
 def _floating(k: Any, a: Any, test: str, otherwise: bool) -> Any:
@@ -243,7 +259,10 @@ _test("isneginf", lambda k, a: a == float("-inf") if a.dtype in ("float32", "flo
 class Isclose(Composite):
     """|self - other| <= atol + rtol |other|."""
 
-    schema = "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor"
+    schema = (
+        "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool "
+        "equal_nan=False) -> Tensor"
+    )
 
     def decompose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> Tensor:
         if self.dtype is not other.dtype:

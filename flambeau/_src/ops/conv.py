@@ -12,7 +12,8 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.op import Declaration
 
-_C = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half", "int64": "long int",
+_C = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half",
+      "int64": "long int",
       "int32": "int", "bool": "bool", "uint8": "unsigned char"}  # fmt: skip
 
 
@@ -23,7 +24,8 @@ def spatial(v: Any, d: int, name: str) -> tuple[int, ...]:
         v = v * d
     if len(v) != d:
         raise RuntimeError(
-            f"expected {name} to be a single integer value or a list of {d} values to match the convolution dimensions, but got {name}={list(v)}"
+            f"expected {name} to be a single integer value or a list of {d} values to match the "
+            f"convolution dimensions, but got {name}={list(v)}"
         )
     return v
 
@@ -66,51 +68,57 @@ def check(
         raise RuntimeError("non-positive groups is not supported")
     if w.dim() != x.dim():
         raise RuntimeError(
-            f"Expected {w.dim()}-dimensional input for {w.dim()}-dimensional weight {list(w.shape)}, but got "
-            f"{x.dim()}-dimensional input of size {list(x.shape)} instead"
+            f"Expected {w.dim()}-dimensional input for {w.dim()}-dimensional weight "
+            f"{list(w.shape)}, but got {x.dim()}-dimensional input of size {list(x.shape)} instead"
         )
     if w.shape[0] < groups:
         raise RuntimeError(
-            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but got weight of size {list(w.shape)} instead"
+            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but "
+            f"got weight of size {list(w.shape)} instead"
         )
     if w.shape[0] % groups:
         raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, but got weight of size "
-            f"[{', '.join(map(str, w.shape))}] instead"
+            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
+            f"but got weight of size [{', '.join(map(str, w.shape))}] instead"
         )
     if not transposed:
         if x.shape[1] != w.shape[1] * groups:
             raise RuntimeError(
-                f"Given groups={groups}, weight of size {list(w.shape)}, expected input{list(x.shape)} to have "
-                f"{w.shape[1] * groups} channels, but got {x.shape[1]} channels instead"
+                f"Given groups={groups}, weight of size {list(w.shape)}, expected "
+                f"input{list(x.shape)} to have {w.shape[1] * groups} channels, but got "
+                f"{x.shape[1]} channels instead"
             )
         if bias is not None and (bias.dim() != 1 or bias.shape[0] != w.shape[0]):
             raise RuntimeError(
-                f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with {w.shape[0]} elements, but got "
-                f"bias of size {list(bias.shape)} instead"
+                f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
+                f"{w.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
             )
         kernel = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
         have = [n + 2 * p for n, p in zip(x.shape[2:], padding, strict=True)]
         if any(h < k for h, k in zip(have, kernel, strict=True)):
             raise RuntimeError(
-                f"Calculated padded input size per channel: ({' x '.join(map(str, have))}). Kernel size: "
-                f"({' x '.join(map(str, kernel))}). Kernel size can't be greater than actual input size"
+                f"Calculated padded input size per channel: ({' x '.join(map(str, have))}). Kernel "
+                f"size: ({' x '.join(map(str, kernel))}). Kernel size can't be greater than actual "
+                "input size"
             )
     else:
         if x.shape[1] != w.shape[0]:
             raise RuntimeError(
-                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected input{list(x.shape)} to have "
-                f"{w.shape[0]} channels, but got {x.shape[1]} channels instead"
+                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected "
+                f"input{list(x.shape)} to have {w.shape[0]} channels, but got {x.shape[1]} "
+                "channels instead"
             )
         if bias is not None and (bias.dim() != 1 or bias.shape[0] != w.shape[1] * groups):
             raise RuntimeError(
-                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
-                f"{w.shape[1] * groups} elements, but got bias of size {list(bias.shape)} instead"
+                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected "
+                f"bias to be 1-dimensional with {w.shape[1] * groups} elements, but got bias of "
+                f"size {list(bias.shape)} instead"
             )
     for t, what in ((w, "weight"), (bias, "bias")):
         if t is not None and t.dtype is not x.dtype:
             raise RuntimeError(
-                f"Input type ({_C.get(x.dtype.name, x.dtype.name)}) and {what} type ({_C.get(t.dtype.name, t.dtype.name)}) should be the same"
+                f"Input type ({_C.get(x.dtype.name, x.dtype.name)}) and {what} type "
+                f"({_C.get(t.dtype.name, t.dtype.name)}) should be the same"
             )
 
 
@@ -123,8 +131,8 @@ class Convolution(Opaque):
     """input (N, C, *) with weight (O, C/groups, *), or transposed with weight (C, O/groups, *)."""
 
     schema = (
-        "convolution(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, bool transposed, "
-        "int[] output_padding, int groups) -> Tensor"
+        "convolution(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] "
+        "dilation, bool transposed, int[] output_padding, int groups) -> Tensor"
     )
     public = "function"
     out = "out"
@@ -226,8 +234,9 @@ class ConvolutionBackward(Declaration):
     """Gradients of convolution for input, weight and bias, as output_mask asks."""
 
     schema = (
-        "convolution_backward(Tensor grad_output, Tensor input, Tensor weight, int[]? bias_sizes, int[] stride, int[] padding, "
-        "int[] dilation, bool transposed, int[] output_padding, int groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
+        "convolution_backward(Tensor grad_output, Tensor input, Tensor weight, int[]? bias_sizes, "
+        "int[] stride, int[] padding, int[] dilation, bool transposed, int[] output_padding, int "
+        "groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
     )
     public = "function"
     kind = "conv"
@@ -323,7 +332,8 @@ class ConvolutionBackward(Declaration):
 def batchify(x: Tensor, d: int, name: str) -> tuple[Tensor, bool]:
     if x.dim() not in (d + 1, d + 2):
         raise RuntimeError(
-            f"Expected {d + 1}D (unbatched) or {d + 2}D (batched) input to {name}, but got input of size: {list(x.shape)}"
+            f"Expected {d + 1}D (unbatched) or {d + 2}D (batched) input to {name}, but got input "
+            f"of size: {list(x.shape)}"
         )
     return (x.unsqueeze(0), False) if x.dim() == d + 1 else (x, True)
 
@@ -392,19 +402,41 @@ def _forward(d: int) -> None:
 
     common = {"__module__": __name__, "public": "function", "autocast": "lower"}
     lead = "Tensor input, Tensor weight, Tensor? bias=None"
-    type(f"Conv{d}d", (Composite,), {
-        "__doc__": f"Convolution over {d} dimensions.", "decompose": plain, **common,
-        "schema": f"{name}({lead}, int[{d}] stride={ones}, int[{d}] padding={zeros}, int[{d}] dilation={ones}, int groups=1) -> Tensor",
-    })  # fmt: skip
-    type(f"Conv{d}dPadding", (Composite,), {
-        "__doc__": f"Convolution over {d} dimensions, padding 'valid' or 'same'.", "decompose": plain, **common,
-        "schema": f'{name}.padding({lead}, int[{d}] stride={ones}, str padding="valid", int[{d}] dilation={ones}, int groups=1) -> Tensor',
-    })  # fmt: skip
+    type(
+        f"Conv{d}d",
+        (Composite,),
+        {
+            "__doc__": f"Convolution over {d} dimensions.",
+            "decompose": plain,
+            **common,
+            "schema": f"{name}({lead}, int[{d}] stride={ones}, int[{d}] padding={zeros}, int[{d}] "
+            f"dilation={ones}, int groups=1) -> Tensor",
+        },
+    )
+    type(
+        f"Conv{d}dPadding",
+        (Composite,),
+        {
+            "__doc__": f"Convolution over {d} dimensions, padding 'valid' or 'same'.",
+            "decompose": plain,
+            **common,
+            "schema": f'{name}.padding({lead}, int[{d}] stride={ones}, str padding="valid", '
+            f"int[{d}] dilation={ones}, int groups=1) -> Tensor",
+        },
+    )
     dot = "" if d == 1 else ".input"
-    type(f"ConvTranspose{d}d", (Composite,), {
-        "__doc__": f"Transposed convolution over {d} dimensions.", "decompose": transpose, **common,
-        "schema": f"conv_transpose{d}d{dot}({lead}, int[{d}] stride={ones}, int[{d}] padding={zeros}, int[{d}] output_padding={zeros}, int groups=1, int[{d}] dilation={ones}) -> Tensor",
-    })  # fmt: skip
+    type(
+        f"ConvTranspose{d}d",
+        (Composite,),
+        {
+            "__doc__": f"Transposed convolution over {d} dimensions.",
+            "decompose": transpose,
+            **common,
+            "schema": f"conv_transpose{d}d{dot}({lead}, int[{d}] stride={ones}, int[{d}] "
+            f"padding={zeros}, int[{d}] output_padding={zeros}, int groups=1, int[{d}] "
+            f"dilation={ones}) -> Tensor",
+        },
+    )
 
 
 for _d in (1, 2, 3):

@@ -129,8 +129,8 @@ def check_expands(source: Tensor, shape: Any) -> None:
     s, t = tuple(source.shape), tuple(shape)
     if len(s) > len(t):
         raise RuntimeError(
-            f"The size of tensor a ({t[0] if t else 1}) must match the size of tensor b ({s[0]}) at "
-            "non-singleton dimension 0"
+            f"The size of tensor a ({t[0] if t else 1}) must match the size of tensor b ({s[0]}) "
+            "at non-singleton dimension 0"
             if all(x != 1 for x in s[: len(s) - len(t)])
             else f"output with shape {list(t)} doesn't match the broadcast shape {list(s)}"
         )
@@ -141,7 +141,8 @@ def check_expands(source: Tensor, shape: Any) -> None:
                 f"The size of tensor a ({t[j]}) must match the size of tensor b ({x}) at "
                 f"non-singleton dimension {j}"
                 if t[j] != 1
-                else f"output with shape {list(t)} doesn't match the broadcast shape {[x if k == j else v for k, v in enumerate(t)]}"
+                else f"output with shape {list(t)} doesn't match the broadcast shape "
+                f"{[x if k == j else v for k, v in enumerate(t)]}"
             )
 
 
@@ -201,7 +202,8 @@ class FillScalar(Declaration):
 def _check_fill_value(value: Tensor) -> None:
     if value.dim():
         raise RuntimeError(
-            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} dimensions."
+            f"fill_ only supports 0-dimension value tensor but got tensor with {value.dim()} "
+            "dimensions."
         )
 
 
@@ -330,8 +332,9 @@ class ToCopy(Declaration):
     """A converted copy: what `to` is when something changes."""
 
     schema = (
-        "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-        "bool? pin_memory=None, bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor"
+        "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+        "device=None, bool? pin_memory=None, bool non_blocking=False, MemoryFormat? "
+        "memory_format=None) -> Tensor"
     )
     kind = "copy"
     public = "function"
@@ -397,7 +400,10 @@ def _converted(
 class ToDtype(Composite):
     """self in another dtype; self itself when nothing changes."""
 
-    schema = "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    schema = (
+        "to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, "
+        "MemoryFormat? memory_format=None) -> Tensor(a)"
+    )
     public = ""
 
     def decompose(
@@ -409,7 +415,10 @@ class ToDtype(Composite):
 class ToDevice(Composite):
     """self on another device in another dtype."""
 
-    schema = "to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    schema = (
+        "to.device(Tensor(a) self, Device device, ScalarType dtype, bool non_blocking=False, bool "
+        "copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    )
     public = ""
 
     def decompose(
@@ -421,7 +430,10 @@ class ToDevice(Composite):
 class ToOther(Composite):
     """self with the dtype and device of other."""
 
-    schema = "to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+    schema = (
+        "to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False, "
+        "MemoryFormat? memory_format=None) -> Tensor(a)"
+    )
     public = ""
 
     def decompose(
@@ -434,8 +446,9 @@ class ToDtypeLayout(Composite):
     """self with the options that are given changed."""
 
     schema = (
-        "to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
-        "bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"
+        "to.dtype_layout(Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+        "device=None, bool? pin_memory=None, bool non_blocking=False, bool copy=False, "
+        "MemoryFormat? memory_format=None) -> Tensor(a)"
     )
     public = ""
 

@@ -84,7 +84,8 @@ class EmptyStrided(Factory):
         s = spec(size, dtype, layout_, device)
         if len(size) != len(stride):
             raise RuntimeError(
-                f"dimensionality of sizes ({len(size)}) must match dimensionality of strides ({len(stride)})"
+                f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
+                f"({len(stride)})"
             )
         s.stride = tuple(stride)
         return s
@@ -239,7 +240,8 @@ class ArangeEnd(Factory):
         (out,) = outs
         if dtype is not None and dtype is not out.dtype:
             raise RuntimeError(
-                f"dtype {dt.scalar_name(dtype)} does not match dtype of out parameter ({dt.scalar_name(out.dtype)})"
+                f"dtype {dt.scalar_name(dtype)} does not match dtype of out parameter "
+                f"({dt.scalar_name(out.dtype)})"
             )
         made = cls.meta(*range_, out.dtype, layout_, device, pin)
         if out.numel() != made.shape[0]:
@@ -610,8 +612,9 @@ def slot_warn_copy() -> None:
     import warnings  # lazy: rarely needed
 
     warnings.warn(
-        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
-        "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+        "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() "
+        "or sourceTensor.detach().clone().requires_grad_(True), rather than "
+        "torch.tensor(sourceTensor).",
         UserWarning,
         stacklevel=4,
     )
@@ -703,10 +706,13 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             dtype = rest.pop(0)
     elif rest:
         raise TypeError(
-            f"to() received an invalid combination of arguments - got ({', '.join(type(a).__name__ for a in args)}), but expected one of:\n"
-            " * (torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
-            " * (torch.dtype dtype, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
-            " * (Tensor tensor, bool non_blocking = False, bool copy = False, *, torch.memory_format memory_format = None)\n"
+            "to() received an invalid combination of arguments - got "
+            f"({', '.join(type(a).__name__ for a in args)}), but expected one of:\n * "
+            "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, "
+            "bool copy = False, *, torch.memory_format memory_format = None)\n * (torch.dtype "
+            "dtype, bool non_blocking = False, bool copy = False, *, torch.memory_format "
+            "memory_format = None)\n * (Tensor tensor, bool non_blocking = False, bool copy = "
+            "False, *, torch.memory_format memory_format = None)\n"
         )
     non_blocking = rest.pop(0) if rest else kwargs.pop("non_blocking", False)
     copy = rest.pop(0) if rest else kwargs.pop("copy", False)
@@ -817,12 +823,14 @@ def get_default_dtype() -> Any:
     return state.process.default_dtype
 
 
+_SHORT_NAMES = {"bool": "bool", "byte": "uint8", "char": "int8", "bfloat16": "bfloat16"}
 METHODS: dict[str, Any] = {
     "to": to, "cpu": cpu, "cuda": cuda, "new_tensor": new_tensor,
     "data": property(data_get, data_set), "layout": property(lambda self: layout.strided),
     "is_contiguous": layout.is_contiguous,
-    **{n: _caster(n, dt.ALIASES.get(n) or dt.DTYPES[{"bool": "bool", "byte": "uint8", "char": "int8", "bfloat16": "bfloat16"}[n]])
-       for n in ("float", "double", "half", "bfloat16", "int", "long", "short", "byte", "char", "bool", "cfloat", "cdouble", "chalf")},
+    **{n: _caster(n, dt.ALIASES.get(n) or dt.DTYPES[_SHORT_NAMES[n]])
+       for n in ("float", "double", "half", "bfloat16", "int", "long", "short", "byte", "char",
+                 "bool", "cfloat", "cdouble", "chalf")},
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
     "tensor": tensor, "as_tensor": as_tensor,

@@ -11,12 +11,13 @@ from flambeau._src.ops.op import PACKETS, Declaration, Packet
 # Python's operators: the slot's name -> the method that it calls.
 OPERATORS: dict[str, str] = {
     "add": "add", "radd": "add", "sub": "sub", "rsub": "__rsub__", "mul": "mul", "rmul": "mul",
-    "truediv": "div", "rtruediv": "__rdiv__", "floordiv": "floor_divide", "rfloordiv": "__rfloordiv__",
+    "truediv": "div", "rtruediv": "__rdiv__", "floordiv": "floor_divide",
+    "rfloordiv": "__rfloordiv__",
     "mod": "remainder", "rmod": "__rmod__", "pow": "pow", "rpow": "__rpow__",
     "matmul": "matmul", "rmatmul": "__rmatmul__", "and": "__and__", "rand": "__rand__",
     "or": "__or__", "ror": "__ror__", "xor": "__xor__", "rxor": "__rxor__",
-    "lshift": "__lshift__", "rlshift": "__rlshift__", "rshift": "__rshift__", "rrshift": "__rrshift__",
-    "neg": "neg", "abs": "abs", "invert": "bitwise_not",
+    "lshift": "__lshift__", "rlshift": "__rlshift__", "rshift": "__rshift__",
+    "rrshift": "__rrshift__", "neg": "neg", "abs": "abs", "invert": "bitwise_not",
     "lt": "lt", "le": "le", "eq": "eq", "ne": "ne", "gt": "gt", "ge": "ge",
     "iadd": "add_", "isub": "sub_", "imul": "mul_", "itruediv": "div_", "ipow": "pow_",
     "getitem": "__getitem__", "setitem": "__setitem__", "bool": "__bool__", "int": "__int__",

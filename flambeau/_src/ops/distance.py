@@ -21,7 +21,8 @@ def _broadcast(a: Any, b: Any) -> list[int]:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and 1 not in (x, y):
             raise RuntimeError(
-                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}"
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at "
+                f"non-singleton dimension {i}"
             )
         out.append(y if x == 1 else x)
     return out
@@ -41,12 +42,14 @@ class Cdist(Composite):
                 )
         if x1.shape[-1] != x2.shape[-1]:
             raise RuntimeError(
-                f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: {x2.shape[-1]}"
+                f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+                f"{x2.shape[-1]}"
             )
         for name, t in (("X1", x1), ("X2", x2)):
             if not t.dtype.is_floating_point:
                 raise RuntimeError(
-                    f"cdist only supports floating-point dtypes, {name} got: {dt.scalar_name(t.dtype)}"
+                    f"cdist only supports floating-point dtypes, {name} got: "
+                    f"{dt.scalar_name(t.dtype)}"
                 )
         if p < 0:
             raise RuntimeError("cdist only supports non-negative p values")
@@ -194,7 +197,10 @@ class CdistBackward(Opaque):
 class PairwiseDistance(Composite):
     """The p-norm of x1 - x2 + eps along the last dimension."""
 
-    schema = "pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=1e-06, bool keepdim=False) -> Tensor"
+    schema = (
+        "pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=1e-06, bool keepdim=False) "
+        "-> Tensor"
+    )
     public = "function"
 
     def decompose(x1: Tensor, x2: Tensor, p: float, eps: float, keepdim: bool) -> Tensor:

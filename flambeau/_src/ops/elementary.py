@@ -36,10 +36,19 @@ def _unary(name: str, slope: Any, value: Any = None, domain: Any = None, **more:
 
     if domain:
         more["samples"] = samples
-    return type(name.capitalize(), (Elementary,), {
-        "__doc__": f"{name}(self).", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
-        "expr": expr, "vjp": vjp, "reference": f"numpy.{name}", **more,
-    })  # fmt: skip
+    return type(
+        name.capitalize(),
+        (Elementary,),
+        {
+            "__doc__": f"{name}(self).",
+            "__module__": __name__,
+            "schema": f"{name}(Tensor self) -> Tensor",
+            "expr": expr,
+            "vjp": vjp,
+            "reference": f"numpy.{name}",
+            **more,
+        },
+    )
 
 
 _unary("exp", lambda g, x, b: g * conj(b.out))
@@ -142,9 +151,14 @@ def trigamma(k: Any, x: Any) -> Any:
 
 
 _unary(
-    "special_trigamma", lambda g, x, b: g * float("nan"), trigamma, public="", reference=None, differentiable=False,
+    "special_trigamma",
+    lambda g, x, b: g * float("nan"),
+    trigamma,
+    public="",
+    reference=None,
+    differentiable=False,
     domain=(0.2, 3.0),
-)  # fmt: skip
+)
 _unary(
     "digamma",
     lambda g, x, b: g * aten.special_trigamma(x),
@@ -184,8 +198,16 @@ def _rounding(name: str) -> None:
     def expr(k: Any, a: Any) -> Any:
         return getattr(k, name)(a) if a.dtype in ("float32", "float64") else a
 
-    type(name, (Rounding,), {"schema": f"{name}(Tensor self) -> Tensor", "expr": expr, "__module__": __name__,
-                             "aliases": ("fix",) if name == "trunc" else ()})  # fmt: skip
+    type(
+        name,
+        (Rounding,),
+        {
+            "schema": f"{name}(Tensor self) -> Tensor",
+            "expr": expr,
+            "__module__": __name__,
+            "aliases": ("fix",) if name == "trunc" else (),
+        },
+    )
 
 
 for _name in ("floor", "ceil", "trunc", "round"):

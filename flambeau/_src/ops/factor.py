@@ -39,7 +39,8 @@ def check_matrix(
         raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
     if square and a.shape[-1] != a.shape[-2]:
         raise RuntimeError(
-            f"{name}: {what} must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+            f"{name}: {what} must be batches of square matrices, but they are {a.shape[-2]} by "
+            f"{a.shape[-1]} matrices"
         )
     if types:
         check_floating(a, name, what)
@@ -48,7 +49,8 @@ def check_matrix(
 def check_floating(a: Tensor, name: str, what: str = "A") -> None:
     if not (a.dtype.is_floating_point or a.dtype.is_complex):
         raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}"
+            f"{name}: Expected a floating point or complex tensor as input. Got "
+            f"{dt.scalar_name(a.dtype)}"
         )
     if a.dtype not in (dt.float32, dt.float64, dt.complex64, dt.complex128):
         raise RuntimeError(
@@ -147,11 +149,15 @@ def lu_solution(lu: Any, pivots: Any, b: Any, adjoint: bool = False) -> Any:
 
 
 _REASONS = {
-    "inv": "The diagonal element {i} is zero, the inversion could not be completed because the input matrix is singular.",
+    "inv": "The diagonal element {i} is zero, the inversion could not be completed because the "
+    "input matrix is singular.",
     "solve": "The solver failed because the input matrix is singular.",
-    "cholesky": "The factorization could not be completed because the input is not positive-definite (the leading minor of order {i} is not positive-definite).",
-    "eigh": "The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated eigenvalues (error code: {i}).",
-    "lu": "The factorization could not be completed because the input matrix is singular (U[{i},{i}] is zero).",
+    "cholesky": "The factorization could not be completed because the input is not "
+    "positive-definite (the leading minor of order {i} is not positive-definite).",
+    "eigh": "The algorithm failed to converge because the input matrix is ill-conditioned or has "
+    "too many repeated eigenvalues (error code: {i}).",
+    "lu": "The factorization could not be completed because the input matrix is singular "
+    "(U[{i},{i}] is zero).",
 }
 
 
@@ -445,7 +451,10 @@ def _positive(x: Any) -> bool:
 class CholeskyEx(Opaque):
     """L with L Lᴴ = A, and info: the order of the first minor that is not positive, or 0."""
 
-    schema = "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)"
+    schema = (
+        "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) "
+        "-> (Tensor L, Tensor info)"
+    )
     public = ""
     out = "L"
     out_args = ("L", "info")
@@ -518,7 +527,8 @@ class LinalgQr(Opaque):
     def meta(a: Tensor, mode: str) -> Any:
         if mode not in ("reduced", "complete", "r"):
             raise RuntimeError(
-                f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+                f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), "
+                "'r', or 'complete'"
             )
         check_matrix(a, "linalg.qr")
         *batch, m, n = a.shape
@@ -546,11 +556,13 @@ class LinalgQr(Opaque):
         m, n = a.shape[-2:]
         if mode == "r":
             raise RuntimeError(
-                "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. Please use linalg.qr(A, mode='reduced') if you are going to require gradients."
+                "The derivative of linalg.qr depends on Q, which is not computed when mode='r'. "
+                "Please use linalg.qr(A, mode='reduced') if you are going to require gradients."
             )
         if mode == "complete" and m > n:
             raise RuntimeError(
-                f"The QR decomposition is not differentiable when mode='complete' and nrows > ncols. Got nrows={m} and ncols={n}."
+                "The QR decomposition is not differentiable when mode='complete' and nrows > "
+                f"ncols. Got nrows={m} and ncols={n}."
             )
         q, r = b.outs
         if gq is None and gr is None:
@@ -584,7 +596,8 @@ class LinalgQr(Opaque):
 
 
 def _wide_qr(gr: Any, p: Any, q: Any, r: Any, m: int) -> Any:
-    """QR's gradient for more columns than rows: that of the square part, and what the others give."""
+    """QR's gradient for more columns than rows: that of the square part, and
+    what the others give."""
     # p = gr Rᴴ - Qᴴ gq; only its strictly lower, skew part acts on Q.
     skew = _lower_minus(p)
     square = aten.narrow(r, -1, 0, m)
@@ -621,7 +634,10 @@ class Qr(Composite):
 class LinalgEigh(Opaque):
     """Eigenvalues (ascending) and eigenvectors of Hermitian matrices, read from one triangle."""
 
-    schema = "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor eigenvalues, Tensor eigenvectors)"
+    schema = (
+        "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) "
+        "-> (Tensor eigenvalues, Tensor eigenvectors)"
+    )
     public = ""
     out = "eigenvalues"
     out_args = ("eigenvalues", "eigenvectors")
@@ -754,8 +770,8 @@ class LinalgSvd(Opaque):
     """U diag(S) Vᴴ = A, singular values descending."""
 
     schema = (
-        "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> "
-        "(Tensor U, Tensor S, Tensor Vh)"
+        "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? "
+        "driver=None) -> (Tensor U, Tensor S, Tensor Vh)"
     )
     public = ""
     out = "U"
@@ -766,7 +782,8 @@ class LinalgSvd(Opaque):
         check_matrix(a, "linalg.svd")
         if driver is not None:
             raise RuntimeError(
-                "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs with cuSOLVER backend."
+                "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs "
+                "with cuSOLVER backend."
             )
         *batch, m, n = a.shape
         k = min(m, n)
@@ -795,7 +812,8 @@ class LinalgSvd(Opaque):
             found = np.linalg.svd(x, full, compute)
         except np.linalg.LinAlgError:
             raise LinAlgError(
-                "linalg.svd: The algorithm failed to converge because the input matrix is ill-conditioned or has too many repeated singular values"
+                "linalg.svd: The algorithm failed to converge because the input matrix is "
+                "ill-conditioned or has too many repeated singular values"
             ) from None
         if not compute:
             put(outs[1], found)
@@ -809,7 +827,9 @@ class LinalgSvd(Opaque):
             return None
         if not compute:
             raise RuntimeError(
-                "svd_backward: Setting `compute_uv` to false in torch.svd doesn't compute singular matrices, and hence we cannot compute backward. Please use torch.svd(compute_uv=True)."
+                "svd_backward: Setting `compute_uv` to false in torch.svd doesn't compute singular "
+                "matrices, and hence we cannot compute backward. Please use "
+                "torch.svd(compute_uv=True)."
             )
         u, s, vh = b.outs
         m, n = a.shape[-2:]
@@ -858,7 +878,10 @@ def _svd_gradient(
 class Svd(Composite):
     """U, S, Vᴴ with U diag(S) Vᴴ = A."""
 
-    schema = "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)"
+    schema = (
+        "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) "
+        "-> (Tensor U, Tensor S, Tensor Vh)"
+    )
     public = ""
     out = "U"
     out_args = ("U", "S", "Vh")

@@ -11,13 +11,15 @@ from flambeau._src.ops.kinds import Split, kernel_for, pack_params
 from flambeau._src.ops.op import Declaration
 
 _ADAM = (
-    "Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, "
-    "Tensor[] state_steps, *, {lr} lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, "
-    "Tensor? grad_scale=None, Tensor? found_inf=None"
+    "Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, "
+    "Tensor(e!)[] max_exp_avg_sqs, Tensor[] state_steps, *, {lr} lr, float beta1, float beta2, "
+    "float weight_decay, float eps, bool amsgrad, bool maximize, Tensor? grad_scale=None, Tensor? "
+    "found_inf=None"
 )
 _SGD = (
-    "Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float weight_decay, float momentum, "
-    "{lr} lr, float dampening, bool nesterov, bool maximize, bool is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None"
+    "Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] momentum_buffer_list, *, float "
+    "weight_decay, float momentum, {lr} lr, float dampening, bool nesterov, bool maximize, bool "
+    "is_first_step, Tensor? grad_scale=None, Tensor? found_inf=None"
 )
 
 
@@ -97,8 +99,10 @@ def _adam(decoupled: bool) -> None:
     name = "_fused_adamw_" if decoupled else "_fused_adam_"
 
     def run(
-        params: Any, grads: Any, means: Any, squares: Any, largest: Any, steps: Any, lr: Any, beta1: float, beta2: float,
-        weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any, found_inf: Any,
+        params: Any, grads: Any, means: Any, squares: Any, largest: Any, steps: Any, lr: Any,
+        beta1: float, beta2: float,
+        weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Any,
+        found_inf: Any,
     ) -> None:  # fmt: skip
         if _prepare(found_inf, grad_scale, grads) is None:
             return
@@ -111,7 +115,8 @@ def _adam(decoupled: bool) -> None:
             numbers = packed.get(step)
             if numbers is None:
                 values = [
-                    keep, 1 - beta1, 1 - (1 - beta1), beta2, 1 - beta2, -(rate / (1 - beta1**step)), (1 - beta2**step) ** 0.5, eps,
+                    keep, 1 - beta1, 1 - (1 - beta1), beta2, 1 - beta2, -(rate / (1 - beta1**step)),
+                    (1 - beta2**step) ** 0.5, eps,
                 ]  # fmt: skip
                 numbers = packed[step] = pack_params(values, [True] * 8)
             outs = (p, means[i], squares[i])
@@ -120,10 +125,19 @@ def _adam(decoupled: bool) -> None:
                 outs, ins = (*outs, largest[i]), (*ins, largest[i])
             launch(cls.op, adam_expr, outs, ins, numbers, 8, flags)
 
-    cls = type(name, (Declaration,), {
-        "__doc__": "Adam on lists of tensors, all changed in place.", "__module__": __name__, "public": "function", "run": run, "kind": "fused",
-        "schema": f"{name}({_ADAM.format(lr='float')}) -> ()", "overloads": (f"{name}.tensor_lr({_ADAM.format(lr='Tensor')}) -> ()",),
-    })  # fmt: skip
+    cls = type(
+        name,
+        (Declaration,),
+        {
+            "__doc__": "Adam on lists of tensors, all changed in place.",
+            "__module__": __name__,
+            "public": "function",
+            "run": run,
+            "kind": "fused",
+            "schema": f"{name}({_ADAM.format(lr='float')}) -> ()",
+            "overloads": (f"{name}.tensor_lr({_ADAM.format(lr='Tensor')}) -> ()",),
+        },
+    )
 
 
 _adam(True)
@@ -154,7 +168,8 @@ class FusedSgd(Declaration):
     kind = "fused"
 
     def run(
-        params: Any, grads: Any, buffers: Any, weight_decay: float, momentum: float, lr: Any, dampening: float,
+        params: Any, grads: Any, buffers: Any, weight_decay: float, momentum: float, lr: Any,
+        dampening: float,
         nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any, found_inf: Any,
     ) -> None:  # fmt: skip
         if _prepare(found_inf, grad_scale, grads) is None:

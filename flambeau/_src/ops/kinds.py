@@ -72,7 +72,8 @@ def pack_params(values: list[Any], floating: list[bool]) -> bytes | None:
 
 
 class Split:
-    """A call's arguments, sorted: operands, scalar parameters, and what is baked into the kernel."""
+    """A call's arguments, sorted: operands, scalar parameters, and what is
+    baked into the kernel."""
 
     __slots__ = ("plan", "operands", "params", "baked")
 
@@ -113,7 +114,8 @@ def check_result_shape(target: Tensor, shape: Any) -> None:
     """Refuse an in-place result that the target cannot hold."""
     if tuple(shape) != tuple(target.shape):
         raise RuntimeError(
-            f"output with shape {list(target.shape)} doesn't match the broadcast shape {list(shape)}"
+            f"output with shape {list(target.shape)} doesn't match the broadcast shape "
+            f"{list(shape)}"
         )
 
 
@@ -121,7 +123,8 @@ class Pointwise(Declaration):
     """A scalar expression applied to every element of broadcast operands.
 
     promotion   'default' | 'int_to_float' | 'bool' (computed in the common type, result bool) |
-                'complex_to_real' | 'same' (each operand keeps its dtype; the first gives the result's)
+                'complex_to_real' | 'same' (each operand keeps its dtype; the first gives the
+                result's)
     """
 
     kind = "pointwise"
@@ -409,7 +412,8 @@ def reduced_shape(shape: Any, dims: tuple[int, ...], keepdim: bool) -> tuple[int
 class Reduction(Declaration):
     """A row expression over dimensions. `expr(k, x, *params)` gives one value a result.
 
-    promotion   'same' | 'sum' (integers to int64, `dtype=` wins) | 'float' (needs floating) | 'bool'
+    promotion   'same' | 'sum' (integers to int64, `dtype=` wins) | 'float' (needs floating) |
+                'bool'
     Arguments are read by name: self, dim, keepdim, dtype; the other numbers are parameters.
     """
 
@@ -504,8 +508,8 @@ def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 
 def run_rows(
-    op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], dim: int, params: list[Any], baked: list[Any],
-    common: dt.dtype,
+    op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], dim: int, params: list[Any],
+    baked: list[Any], common: dt.dtype,
 ) -> None:  # fmt: skip
     """Run a row kernel along dim. All operands have one rank (0-dim ones count as 1-dim); an extent
     of 1 is used all along the others' dimension; per-row results have extent 1 at dim."""
@@ -633,5 +637,6 @@ class Opaque(Declaration):
 
 __all__ = [
     "Composite", "Opaque", "Pointwise", "Reduction", "TensorSpec", "View", "cast", "device_of",
-    "kernel_for", "make_view", "number_type", "reduce_rows", "scalar_tensor", "wrap_dim", "wrap_dims",
+    "kernel_for", "make_view", "number_type", "reduce_rows", "scalar_tensor", "wrap_dim",
+    "wrap_dims",
 ]  # fmt: skip

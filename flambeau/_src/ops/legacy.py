@@ -1,5 +1,5 @@
-"""The constructors from before factories: `torch.Tensor(2, 3)`, `torch.FloatTensor([1, 2])`, `t.new(…)`,
-and the tensor types that name a dtype and a device at once."""
+"""The constructors from before factories: `torch.Tensor(2, 3)`, `torch.FloatTensor([1, 2])`,
+`t.new(…)`, and the tensor types that name a dtype and a device at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -
 
 
 def _legacy(args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Tensor:
-    """The legacy constructor in `dtype` (None: the default dtype, and other tensors as they are)."""
+    """The legacy constructor in `dtype` (None: the default dtype, and other
+    tensors as they are)."""
     wanted = dtype or state.process.default_dtype
     rest = dict(kwargs)
     device = rest.pop("device", None)
@@ -40,13 +41,15 @@ def _legacy(args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any) -> Tensor
             [type(a).__name__ for a in args] + [f"{k}={_type_text(v)}" for k, v in kwargs.items()]
         )
         raise TypeError(
-            f"new() received an invalid combination of arguments - got ({got}), but expected one of:{_SIGNATURES}"
+            f"new() received an invalid combination of arguments - got ({got}), but expected one "
+            f"of:{_SIGNATURES}"
         )
     if device is not None:
         device = _native.device(device)
         if device.type != "cpu":
             raise RuntimeError(
-                f"legacy constructor expects device type: cpu but device type: {device.type} was passed"
+                f"legacy constructor expects device type: cpu but device type: {device.type} was "
+                "passed"
             )
     if not args:
         return _native.empty((0,), wanted, _native.cpu)
@@ -89,8 +92,8 @@ def _of_tensor(t: Tensor, dtype: Any) -> Tensor:
 
 def _options(d: Any) -> str:
     return (
-        f"TensorOptions(dtype={dt.c_name(d)}, device=cpu, layout=Strided, requires_grad=false (default), "
-        "pinned_memory=false (default), memory_format=(nullopt))"
+        f"TensorOptions(dtype={dt.c_name(d)}, device=cpu, layout=Strided, requires_grad=false "
+        "(default), pinned_memory=false (default), memory_format=(nullopt))"
     )
 
 
@@ -98,8 +101,8 @@ def _check_storage(given: Any, wanted: Any) -> None:
     own = getattr(given, "dtype", None)
     if own is not None and own is not wanted:
         raise RuntimeError(
-            f"Expected a Storage of type {dt.scalar_name(wanted)} or an UntypedStorage, but got type "
-            f"{dt.scalar_name(own)} for argument 1 'storage'"
+            f"Expected a Storage of type {dt.scalar_name(wanted)} or an UntypedStorage, but got "
+            f"type {dt.scalar_name(own)} for argument 1 'storage'"
         )
 
 
@@ -125,7 +128,10 @@ def _of_data(data: Any, dtype: Any) -> Tensor:
 
 @overridable
 def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """A tensor of self's dtype: of given sizes, data, storage or tensor. Use `new_empty` and the like."""
+    """A tensor of self's dtype: of given sizes, data, storage or tensor.
+
+    Use `new_empty` and the like.
+    """
     return _legacy(args, kwargs, self.dtype)
 
 
@@ -157,7 +163,8 @@ class tensortype(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls._device != "cpu":
             raise TypeError(
-                f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA enabled."
+                f"type {cls.__module__}.{cls.__name__} not available. Torch not compiled with CUDA "
+                "enabled."
             )
         return _legacy(args, kwargs, cls.dtype)
 
@@ -200,7 +207,8 @@ def _parse_type(name: str) -> tuple[Any, str]:
 
 @overridable
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The legacy type's name, or self converted to a dtype or to a legacy type (given or by name)."""
+    """The legacy type's name, or self converted to a dtype or to a legacy
+    type (given or by name)."""
     if dtype is None:
         return dt.type_name(self.dtype, self.device.type)
     if isinstance(dtype, _native.dtype):
@@ -215,7 +223,10 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 
 def set_default_tensor_type(t: Any, /) -> None:
-    """Set the default dtype by a floating legacy type, or its name. Deprecated: set_default_dtype."""
+    """Set the default dtype by a floating legacy type, or its name.
+
+    Deprecated: set_default_dtype.
+    """
     if isinstance(t, str):
         wanted, device = _parse_type(t)
     elif isinstance(t, tensortype):
@@ -228,7 +239,8 @@ def set_default_tensor_type(t: Any, /) -> None:
         raise TypeError("only floating-point types are supported as the default type")
     if device != "cpu":
         raise TypeError(
-            f"type {dt.type_name(wanted, device)} not available. Torch not compiled with CUDA enabled."
+            f"type {dt.type_name(wanted, device)} not available. Torch not compiled with CUDA "
+            "enabled."
         )
     state.process.default_dtype = wanted
 

@@ -25,20 +25,25 @@ from flambeau._src.ops.reduce import even_share, reduction_samples
 class VectorNorm(Reduction):
     """(sum |x|^ord)^(1/ord) over dimensions; ord inf, -inf and 0 as limits."""
 
-    schema = "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, "
+        "ScalarType? dtype=None) -> Tensor"
+    )
     out = "out"
     public = "function"
 
     def check(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> None:
         if not (x.dtype.is_floating_point or x.dtype.is_complex):
             raise RuntimeError(
-                f"linalg.vector_norm: Expected a floating point or complex tensor as input. Got {dt.scalar_name(x.dtype)}"
+                "linalg.vector_norm: Expected a floating point or complex tensor as input. Got "
+                f"{dt.scalar_name(x.dtype)}"
             )
         if x.numel() == 0 and (order < 0 or order == math.inf):
             for d in wrap_dims(dim, x.dim()):
                 if not x.shape[d]:
                     raise RuntimeError(
-                        f"linalg.vector_norm cannot compute the {order:g} norm on an empty tensor because the operation does not have an identity"
+                        f"linalg.vector_norm cannot compute the {order:g} norm on an empty tensor "
+                        "because the operation does not have an identity"
                     )
 
     @classmethod
@@ -105,7 +110,8 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
         VectorNorm.check(x, p, dim, keepdim, dtype)
         if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
             raise RuntimeError(
-                f"norm(): the desired output dtype should be either floating point or complex. Got {dt.scalar_name(dtype)} instead."
+                "norm(): the desired output dtype should be either floating point or complex. Got "
+                f"{dt.scalar_name(dtype)} instead."
             )
         shape = reduced_shape(x.shape, wrap_dims(dim, x.dim()), keepdim)
         kind = dt.REAL_OF.get(dtype or x.dtype, dtype or x.dtype)
@@ -118,23 +124,50 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
     def vjp(b: Any, g: Any, *args: Any) -> Any:
         return VectorNorm.vjp(b, g, *pick(*args))
 
-    type(schema.partition("(")[0], (Opaque,), {
-        "__doc__": "The p-norm.", "__module__": __name__, "schema": schema, "public": "", "out": out, "meta": meta, "kernel": kernel,
-        "vjp": vjp, "saves_by": ("p",),
-    })  # fmt: skip
+    type(
+        schema.partition("(")[0],
+        (Opaque,),
+        {
+            "__doc__": "The p-norm.",
+            "__module__": __name__,
+            "schema": schema,
+            "public": "",
+            "out": out,
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "saves_by": ("p",),
+        },
+    )
 
 
-_norm("norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
-      lambda x, p, dtype: (x, 2 if p is None else p, None, False, dtype), "ScalarOpt_dtype_out")  # fmt: skip
+_norm(
+    "norm.ScalarOpt_dtype(Tensor self, Scalar? p, *, ScalarType dtype) -> Tensor",
+    lambda x, p, dtype: (x, 2 if p is None else p, None, False, dtype),
+    "ScalarOpt_dtype_out",
+)
 _norm(
     "norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
     lambda x, p: (x, p, None, False, None),
     "Scalar_out",
 )
-_norm("norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
-      lambda x, p, dim, keepdim, dtype: (x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype), "dtype_out")  # fmt: skip
-_norm("norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
-      lambda x, p, dim, keepdim: (x, 2 if p is None else p, tuple(dim) or None, keepdim, None), "out")  # fmt: skip
+_norm(
+    "norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType "
+    "dtype) -> Tensor",
+    lambda x, p, dim, keepdim, dtype: (
+        x,
+        2 if p is None else p,
+        tuple(dim) or None,
+        keepdim,
+        dtype,
+    ),
+    "dtype_out",
+)
+_norm(
+    "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
+    lambda x, p, dim, keepdim: (x, 2 if p is None else p, tuple(dim) or None, keepdim, None),
+    "out",
+)
 
 
 def _matrix_dims(a: Tensor, dim: Any, name: str = "linalg.matrix_norm") -> tuple[int, int]:
@@ -152,14 +185,18 @@ def _matrix_dims(a: Tensor, dim: Any, name: str = "linalg.matrix_norm") -> tuple
 def _check_float(a: Tensor, name: str) -> None:
     if not (a.dtype.is_floating_point or a.dtype.is_complex):
         raise RuntimeError(
-            f"{name}: Expected a floating point or complex tensor as input. Got {dt.scalar_name(a.dtype)}"
+            f"{name}: Expected a floating point or complex tensor as input. Got "
+            f"{dt.scalar_name(a.dtype)}"
         )
 
 
 class MatrixNorm(Composite):
     """The norms induced by vector norms (1, -1, 2, -2, inf, -inf) over two dimensions."""
 
-    schema = "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2,-1], bool keepdim=False, *, "
+        "ScalarType? dtype=None) -> Tensor"
+    )
     public = ""
     out = "out"
 
@@ -193,7 +230,10 @@ def _put_back(r: Tensor, rows: int, cols: int) -> Tensor:
 class MatrixNormStr(Composite):
     """The Frobenius ('fro') or nuclear ('nuc') norm over two dimensions."""
 
-    schema = "linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "linalg_matrix_norm.str_ord(Tensor self, str ord='fro', int[] dim=[-2,-1], bool "
+        "keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    )
     public = ""
     out = "str_ord_out"
 
@@ -213,7 +253,10 @@ class MatrixNormStr(Composite):
 class LinalgNorm(Composite):
     """A vector norm, or the matrix norm that ord and dim ask for."""
 
-    schema = "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, "
+        "ScalarType? dtype=None) -> Tensor"
+    )
     public = ""
     out = "out"
 
@@ -221,7 +264,8 @@ class LinalgNorm(Composite):
         if dim is not None:
             if len(dim) not in (1, 2):
                 raise RuntimeError(
-                    f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dim)}"
+                    "linalg.norm: If dim is specified, it must be of length 1 or 2. Got "
+                    f"{list(dim)}"
                 )
         elif order is not None and x.dim() not in (1, 2):
             raise RuntimeError(
@@ -240,7 +284,10 @@ class LinalgNorm(Composite):
 class LinalgNormStr(Composite):
     """The matrix norm of that name."""
 
-    schema = "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, "
+        "ScalarType? dtype=None) -> Tensor"
+    )
     public = ""
     out = "ord_str_out"
 
@@ -251,7 +298,8 @@ class LinalgNormStr(Composite):
             )
         if dim is None and x.dim() != 2:
             raise RuntimeError(
-                f"linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {x.dim()}D."
+                "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+                f"{x.dim()}D."
             )
         return aten.linalg_matrix_norm(
             x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype
@@ -267,7 +315,8 @@ def norm(
     out: Tensor | None = None,
     dtype: Any = None,
 ) -> Tensor:
-    """The p-norm of input over dim (all elements when None): 'fro' and None are 2, 'nuc' is the matrix norm."""
+    """The p-norm of input over dim (all elements when None): 'fro' and None
+    are 2, 'nuc' is the matrix norm."""
     one = dim is None or isinstance(dim, int) or len(dim) <= 2
     if p == "fro" and one:
         return aten.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype, **_given(out))

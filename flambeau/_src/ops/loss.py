@@ -22,11 +22,13 @@ def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
     if two:
         if target.dim() != 3:
             raise RuntimeError(
-                f"only batches of spatial targets supported (3D tensors) but got targets of dimension: {target.dim()}"
+                "only batches of spatial targets supported (3D tensors) but got targets of "
+                f"dimension: {target.dim()}"
             )
         if x.dim() != 4:
             raise RuntimeError(
-                f"only batches of spatial inputs supported (4D tensors), but got input of dimension: {x.dim()}"
+                "only batches of spatial inputs supported (4D tensors), but got input of "
+                f"dimension: {x.dim()}"
             )
         if x.shape[0] != target.shape[0] or x.shape[2:] != target.shape[1:]:
             raise RuntimeError(
@@ -46,7 +48,8 @@ def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
     classes = x.shape[1] if x.dim() > 1 else x.shape[0]
     if weight is not None and (weight.dim() != 1 or weight.numel() != classes):
         raise RuntimeError(
-            f"weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+            f"weight tensor should be defined either for all {classes} classes or no classes but "
+            f"got weight tensor of shape: {list(weight.shape)}"
         )
     if target.dtype not in (dt.int64, dt.uint8):
         raise RuntimeError(f"expected scalar type Long but found {dt.scalar_name(target.dtype)}")
@@ -71,9 +74,11 @@ def nll_values(x: Tensor, target: Tensor, weight: Any, ignore: int) -> tuple[Ten
     return aten.where(keep, picked * (1 if weight is None else w), aten.zeros((), dtype=x.dtype)), w
 
 
+_NLL_ARGS = "Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index"
+
+
 def _nll(two: bool) -> None:
     name = "nll_loss2d" if two else "nll_loss"
-    lead = "Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index"
 
     def meta(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Any:
         check_targets(x, target, weight, two)
@@ -102,10 +107,45 @@ def _nll(two: bool) -> None:
         )
         return (got, None) if weight is None else (got, None, None)
 
-    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+    def plain(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
+        return getattr(aten, name + "_forward")(x, target, weight, reduction, ignore)[0]
+
+    common = {"__module__": __name__, "public": "nn"}
+    type(
+        name + "_f",
+        (Opaque,),
+        {
+            "__doc__": "Minus the log-probability of the target class.",
+            "schema": f"{name}_forward({_NLL_ARGS}) -> (Tensor output, Tensor total_weight)",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "differentiable": (0,),
+            "out": "output",
+            "out_args": ("output", "total_weight"),
+            "node_name": "NllLoss2D" if two else "NllLoss",
+            **common,
+        },
+    )
+    type(
+        name,
+        (Composite,),
+        {
+            "__doc__": "Minus the log-probability of the target class.",
+            "decompose": plain,
+            "out": "out",
+            "schema": f"{name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
+            "int ignore_index=-100) -> Tensor",
+            **common,
+        },
+    )
+
+
+def _nll_backward(name: str) -> None:
+    def meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device)
 
-    def back_kernel(
+    def kernel(
         out: Tensor,
         g: Tensor,
         x: Tensor,
@@ -132,7 +172,7 @@ def _nll(two: bool) -> None:
                 out, aten.scatter(out, dim, safe.unsqueeze(dim), -scale.unsqueeze(dim))
             )
 
-    def back_vjp(
+    def vjp(
         b: Any,
         gg: Any,
         g: Any,
@@ -147,33 +187,37 @@ def _nll(two: bool) -> None:
         rest = [None] * (2 if weight is None else 3)
         return (go, aten.zeros_like(x) if b.needs[1] else None, *rest)
 
-    def plain(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
-        return getattr(aten, name + "_forward")(x, target, weight, reduction, ignore)[0]
-
-    common = {"__module__": __name__, "public": "nn"}
-    type(name + "_f", (Opaque,), {
-        "__doc__": "Minus the log-probability of the target class.", "schema": f"{name}_forward({lead}) -> (Tensor output, Tensor total_weight)",
-        "meta": meta, "kernel": kernel, "vjp": vjp, "differentiable": (0,), "out": "output", "out_args": ("output", "total_weight"),
-        "node_name": "NllLoss2D" if two else "NllLoss", **common,
-    })  # fmt: skip
-    type(name + "_b", (Opaque,), {
-        "__doc__": "The gradient of nll_loss.", "schema": f"{name}_backward(Tensor grad_output, {lead}, Tensor total_weight) -> Tensor",
-        "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp, "out": "grad_input", "out_args": ("grad_input",), **common,
-    })  # fmt: skip
-    type(name, (Composite,), {
-        "__doc__": "Minus the log-probability of the target class.", "decompose": plain, "out": "out",
-        "schema": f"{name}(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor", **common,
-    })  # fmt: skip
+    type(
+        name + "_b",
+        (Opaque,),
+        {
+            "__doc__": "The gradient of nll_loss.",
+            "schema": f"{name}_backward(Tensor grad_output, {_NLL_ARGS}, Tensor total_weight) "
+            "-> Tensor",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "out": "grad_input",
+            "out_args": ("grad_input",),
+            "__module__": __name__,
+            "public": "nn",
+        },
+    )
 
 
 _nll(False)
 _nll(True)
+_nll_backward("nll_loss")
+_nll_backward("nll_loss2d")
 
 
 class NllLossNd(Composite):
     """nll_loss for inputs (C), (N, C) or (N, C, *)."""
 
-    schema = "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100) -> Tensor"
+    schema = (
+        "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int "
+        "ignore_index=-100) -> Tensor"
+    )
     public = "nn"
 
     def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
@@ -181,7 +225,8 @@ class NllLossNd(Composite):
             raise ValueError(f"Expected 1 or more dimensions (got {x.dim()})")
         if x.dim() != 1 and x.shape[0] != (target.shape[0] if target.dim() else 1):
             raise ValueError(
-                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({target.shape[0]})."
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size "
+                f"({target.shape[0]})."
             )
         if x.dim() <= 2:
             return aten.nll_loss(x, target, weight, reduction, ignore)
@@ -205,8 +250,8 @@ class CrossEntropyLoss(Composite):
     """Cross entropy of logits with class indices or class probabilities."""
 
     schema = (
-        "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int ignore_index=-100, "
-        "float label_smoothing=0.0) -> Tensor"
+        "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, int "
+        "ignore_index=-100, float label_smoothing=0.0) -> Tensor"
     )
     public = "nn"
 
@@ -217,7 +262,8 @@ class CrossEntropyLoss(Composite):
         if x.shape == target.shape:
             if not target.dtype.is_floating_point:
                 raise RuntimeError(
-                    f"Expected floating point type for target with class probabilities, got {dt.scalar_name(target.dtype)}"
+                    "Expected floating point type for target with class probabilities, got "
+                    f"{dt.scalar_name(target.dtype)}"
                 )
             if ignore >= 0:
                 raise RuntimeError("ignore_index is not supported for floating point target")
@@ -247,7 +293,8 @@ def _probabilities(
     if weight is not None:
         if weight.dim() != 1 or weight.numel() != classes:
             raise RuntimeError(
-                f"cross_entropy: weight tensor should be defined either for all {classes} classes or no classes but got weight tensor of shape: {list(weight.shape)}"
+                f"cross_entropy: weight tensor should be defined either for all {classes} classes "
+                f"or no classes but got weight tensor of shape: {list(weight.shape)}"
             )
         weighted = log * target * _class_weight(weight, x)
     else:
@@ -290,8 +337,18 @@ def _elementwise(
         return reduce(value(x, target, *rest), reduction)
 
     del slope
-    type(name, (Composite,), {"__doc__": f"{name}, element by element, then reduced.", "__module__": __name__, "public": "nn",
-         "schema": f"{name}(Tensor self, Tensor target, int reduction=1{extra}) -> Tensor", "decompose": decompose, "out": out})  # fmt: skip
+    type(
+        name,
+        (Composite,),
+        {
+            "__doc__": f"{name}, element by element, then reduced.",
+            "__module__": __name__,
+            "public": "nn",
+            "schema": f"{name}(Tensor self, Tensor target, int reduction=1{extra}) -> Tensor",
+            "decompose": decompose,
+            "out": out,
+        },
+    )
 
 
 def _smooth_l1(x: Tensor, t: Tensor, beta: float) -> Tensor:
@@ -326,7 +383,10 @@ class L1Loss(Composite):
 class BinaryCrossEntropy(Composite):
     """-(t log x + (1 - t) log(1 - x)), logs no smaller than -100."""
 
-    schema = "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor"
+    schema = (
+        "binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) "
+        "-> Tensor"
+    )
     public = "nn"
     out = "out"
 
@@ -343,8 +403,8 @@ class BinaryCrossEntropyLogits(Composite):
     """Binary cross entropy of sigmoid(input), computed in logarithms."""
 
     schema = (
-        "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, "
-        "int reduction=1) -> Tensor"
+        "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? "
+        "pos_weight=None, int reduction=1) -> Tensor"
     )
     public = "function"
 

@@ -19,9 +19,13 @@ from flambeau._src.ops.loss import MEAN, NONE, reduce
 
 
 class PoissonNllLoss(Composite):
-    """exp(x) - y x, or x - y log(x + eps); `full` adds Stirling's approximation of log(y!) for y > 1."""
+    """exp(x) - y x, or x - y log(x + eps); `full` adds Stirling's
+    approximation of log(y!) for y > 1."""
 
-    schema = "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor"
+    schema = (
+        "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int "
+        "reduction) -> Tensor"
+    )
     public = "function"
 
     def decompose(
@@ -37,7 +41,10 @@ class PoissonNllLoss(Composite):
 class HingeEmbeddingLoss(Composite):
     """x where the target is 1, max(0, margin - x) where it is -1."""
 
-    schema = "hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor"
+    schema = (
+        "hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) "
+        "-> Tensor"
+    )
     public = "function"
 
     def decompose(x: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
@@ -50,7 +57,10 @@ class HingeEmbeddingLoss(Composite):
 class CosineEmbeddingLoss(Composite):
     """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
 
-    schema = "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor"
+    schema = (
+        "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int "
+        "reduction=1) -> Tensor"
+    )
     public = "function"
 
     def decompose(x1: Tensor, x2: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
@@ -59,8 +69,8 @@ class CosineEmbeddingLoss(Composite):
         wanted = 2 if target.dim() == 1 else 1
         if x1.dim() != wanted or x2.dim() != wanted:
             raise RuntimeError(
-                f"{target.dim()}D target tensor expects {wanted}D input tensors, but found inputs with sizes "
-                f"{list(x1.shape)} and {list(x2.shape)}."
+                f"{target.dim()}D target tensor expects {wanted}D input tensors, but found inputs "
+                f"with sizes {list(x1.shape)} and {list(x2.shape)}."
             )
         dim, tiny = target.dim(), 1e-12
         dot = (x1 * x2).sum(dim)
@@ -76,7 +86,10 @@ class CosineEmbeddingLoss(Composite):
 class MarginRankingLoss(Composite):
     """max(0, -y (x1 - x2) + margin)."""
 
-    schema = "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor"
+    schema = (
+        "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int "
+        "reduction=1) -> Tensor"
+    )
     public = "function"
 
     def decompose(x1: Tensor, x2: Tensor, target: Tensor, margin: float, reduction: int) -> Tensor:
@@ -84,12 +97,12 @@ class MarginRankingLoss(Composite):
 
 
 class TripletMarginLoss(Composite):
-    """max(0, margin + d(anchor, positive) - d(anchor, negative)); with swap the negative's distance is the
-    smaller of those to anchor and positive (Balntas et al. 2016)."""
+    """max(0, margin + d(anchor, positive) - d(anchor, negative)); with swap the negative's
+    distance is the smaller of those to anchor and positive (Balntas et al. 2016)."""
 
     schema = (
-        "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float eps=1e-06, "
-        "bool swap=False, int reduction=1) -> Tensor"
+        "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., "
+        "float p=2., float eps=1e-06, bool swap=False, int reduction=1) -> Tensor"
     )
     public = "function"
 
@@ -105,8 +118,9 @@ class TripletMarginLoss(Composite):
     ) -> Tensor:
         if not a.dim() == positive.dim() == negative.dim():
             raise RuntimeError(
-                "The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: "
-                f"anchor {a.dim()}D, positive {positive.dim()}D, and negative {negative.dim()}D inputs"
+                "The anchor, positive, and negative tensors are expected to have the same number "
+                f"of dimensions, but got: anchor {a.dim()}D, positive {positive.dim()}D, and "
+                f"negative {negative.dim()}D inputs"
             )
         near, far = (
             aten.pairwise_distance(a, positive, p, eps),
@@ -147,7 +161,10 @@ class SoftMarginLoss(Opaque):
 class SoftMarginLossBackward(Opaque):
     """The gradient of soft_margin_loss."""
 
-    schema = "soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor"
+    schema = (
+        "soft_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) "
+        "-> Tensor"
+    )
     public = "nn"
 
     def meta(g: Tensor, x: Tensor, target: Tensor, reduction: int) -> TensorSpec:
@@ -166,13 +183,15 @@ def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, in
     """(samples, classes), arguments checked."""
     if x.dim() > 2 or (x.dim() == 2 and not x.shape[1]) or (x.dim() == 1 and not x.shape[0]):
         raise RuntimeError(
-            f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+            "Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+            f"{list(x.shape)}"
         )
     rows, classes = (x.shape[0], x.shape[1]) if x.dim() == 2 else (1, x.numel())
     if target.dim() > 1 or target.numel() != rows:
         raise RuntimeError(
-            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input samples (batch size). "
-            f"Expected target size [{rows}], but got {list(target.shape)}. Input has shape {list(x.shape)}."
+            "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
+            f"samples (batch size). Expected target size [{rows}], but got {list(target.shape)}. "
+            f"Input has shape {list(x.shape)}."
         )
     if weight is not None and (weight.dim() > 1 or weight.numel() != classes):
         raise RuntimeError(
@@ -197,9 +216,13 @@ def _multi_margin(x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any) -
 
 
 class MultiMarginLoss(Opaque):
-    """The sum over the wrong classes of max(0, margin - x[y] + x[i])^p, over the number of classes."""
+    """The sum over the wrong classes of max(0, margin - x[y] + x[i])^p, over
+    the number of classes."""
 
-    schema = "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> Tensor"
+    schema = (
+        "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? "
+        "weight=None, int reduction=1) -> Tensor"
+    )
     public = "nn"
     out = "out"
 
@@ -233,8 +256,8 @@ class MultiMarginLossBackward(Opaque):
     """The gradient of multi_margin_loss."""
 
     schema = (
-        "multi_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, Scalar p, Scalar margin, Tensor? weight=None, "
-        "int reduction=1) -> Tensor"
+        "multi_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, Scalar p, "
+        "Scalar margin, Tensor? weight=None, int reduction=1) -> Tensor"
     )
     public = "nn"
 
@@ -271,7 +294,8 @@ class MultiMarginLossBackward(Opaque):
 
 
 def _targets(target: Any, classes: int) -> tuple[Any, Any]:
-    """(mask of listed places, mask of target classes): each row lists classes up to the first -1."""
+    """(mask of listed places, mask of target classes): each row lists
+    classes up to the first -1."""
     import numpy as np  # lazy: NumPy is heavy
 
     listed = np.cumsum(target < 0, 1) == 0
@@ -284,7 +308,10 @@ def _targets(target: Any, classes: int) -> tuple[Any, Any]:
 class MultilabelMarginLossForward(Opaque):
     """Hinge loss of several classes a sample, with the mask of target classes."""
 
-    schema = "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)"
+    schema = (
+        "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) "
+        "-> (Tensor output, Tensor is_target)"
+    )
     public = "nn"
     differentiable = (0,)
     node_name = "MultilabelMarginLoss"
@@ -292,7 +319,8 @@ class MultilabelMarginLossForward(Opaque):
     def meta(x: Tensor, target: Tensor, reduction: int) -> Any:
         if x.dim() > 2 or (x.dim() == 2 and not x.shape[1]) or (x.dim() == 1 and not x.shape[0]):
             raise RuntimeError(
-                f"Expected non-empty vector or matrix with optional 0-dim batch size, but got: {list(x.shape)}"
+                "Expected non-empty vector or matrix with optional 0-dim batch size, but got: "
+                f"{list(x.shape)}"
             )
         fits = (
             target.shape == x.shape
@@ -334,7 +362,10 @@ class MultilabelMarginLossForward(Opaque):
 class MultilabelMarginLossBackward(Opaque):
     """The gradient of multilabel_margin_loss."""
 
-    schema = "multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, Tensor is_target) -> Tensor"
+    schema = (
+        "multilabel_margin_loss_backward(Tensor grad_output, Tensor self, Tensor target, int "
+        "reduction, Tensor is_target) -> Tensor"
+    )
     public = "nn"
 
     def meta(g: Tensor, x: Tensor, target: Tensor, reduction: int, own: Tensor) -> TensorSpec:

@@ -19,12 +19,14 @@ def same_dtype(name: str, *ts: Tensor) -> None:
     for t in ts[1:]:
         if t.dtype is not ts[0].dtype:
             raise RuntimeError(
-                f"expected m1 and m2 to have the same dtype, but got: {_c_name(ts[0].dtype)} != {_c_name(t.dtype)}"
+                f"expected m1 and m2 to have the same dtype, but got: {_c_name(ts[0].dtype)} != "
+                f"{_c_name(t.dtype)}"
             )
 
 
 def _c_name(d: dt.dtype) -> str:
-    return {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
+    return {"float32": "float", "float64": "double", "float16": "c10::Half",
+            "bfloat16": "c10::BFloat16",
             "int64": "long", "int32": "int", "bool": "bool"}.get(d.name, d.name)  # fmt: skip
 
 
@@ -35,7 +37,8 @@ def mm_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
         raise RuntimeError("mat2 must be a matrix")
     if a.shape[1] != b.shape[0]:
         raise RuntimeError(
-            f"mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and {b.shape[0]}x{b.shape[1]})"
+            f"mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and "
+            f"{b.shape[0]}x{b.shape[1]})"
         )
     same_dtype("mm", a, b)
     return a.shape[0], b.shape[1]
@@ -107,7 +110,8 @@ class Addmm(Opaque):
         check_expandable(c, shape)
         if c.dtype is not a.dtype:
             raise RuntimeError(
-                f"self and mat2 must have the same dtype, but got {dt.scalar_name(c.dtype)} and {dt.scalar_name(b.dtype)}"
+                f"self and mat2 must have the same dtype, but got {dt.scalar_name(c.dtype)} and "
+                f"{dt.scalar_name(b.dtype)}"
             )
         return TensorSpec(shape, a.dtype, a.device)
 
@@ -140,15 +144,17 @@ def check_expandable(c: Tensor, shape: tuple[int, ...]) -> None:
     s = tuple(c.shape)
     if len(s) > len(shape):
         raise RuntimeError(
-            f"expand(torch.{dt.type_name(c.dtype)[6:]}{{{list(s)}}}, size={list(shape)}): the number of sizes provided "
-            f"({len(shape)}) must be greater or equal to the number of dimensions in the tensor ({len(s)})"
+            f"expand(torch.{dt.type_name(c.dtype)[6:]}{{{list(s)}}}, size={list(shape)}): the "
+            f"number of sizes provided ({len(shape)}) must be greater or equal to the number of "
+            f"dimensions in the tensor ({len(s)})"
         )
     for i, x in enumerate(s):
         j = i + len(shape) - len(s)
         if x not in (1, shape[j]):
             raise RuntimeError(
-                f"The expanded size of the tensor ({shape[j]}) must match the existing size ({x}) at non-singleton "
-                f"dimension {j}.  Target sizes: {list(shape)}.  Tensor sizes: {list(s)}"
+                f"The expanded size of the tensor ({shape[j]}) must match the existing size ({x}) "
+                f"at non-singleton dimension {j}.  Target sizes: {list(shape)}.  Tensor sizes: "
+                f"{list(s)}"
             )
 
 
@@ -171,7 +177,8 @@ class Bmm(Opaque):
             )
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"expected scalar type {dt.scalar_name(a.dtype)} but found {dt.scalar_name(b.dtype)}"
+                f"expected scalar type {dt.scalar_name(a.dtype)} but found "
+                f"{dt.scalar_name(b.dtype)}"
             )
         return TensorSpec((a.shape[0], a.shape[1], b.shape[2]), a.dtype, a.device)
 
@@ -192,7 +199,10 @@ class Bmm(Opaque):
 class Baddbmm(Opaque):
     """beta self + alpha batch1 batch2, self broadcast."""
 
-    schema = "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    schema = (
+        "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) "
+        "-> Tensor"
+    )
     out = "out"
     inplace = True
     autocast = "lower"
@@ -227,11 +237,13 @@ class Mv(Opaque):
             raise RuntimeError(f"vector + matrix @ vector expected, got 1, {a.dim()}, {v.dim()}")
         if a.shape[1] != v.shape[0]:
             raise RuntimeError(
-                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({v.shape[0]})"
+                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec "
+                f"({v.shape[0]})"
             )
         if a.dtype is not v.dtype:
             raise RuntimeError(
-                f"expected scalar type {dt.scalar_name(a.dtype)} but found {dt.scalar_name(v.dtype)}"
+                f"expected scalar type {dt.scalar_name(a.dtype)} but found "
+                f"{dt.scalar_name(v.dtype)}"
             )
         return TensorSpec((a.shape[0],), a.dtype, a.device)
 
@@ -258,12 +270,14 @@ class Dot(Opaque):
             raise RuntimeError(f"1D tensors expected, but got {a.dim()}D and {b.dim()}D tensors")
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"dot : expected both vectors to have same dtype, but found {dt.scalar_name(a.dtype)} and {dt.scalar_name(b.dtype)}"
+                "dot : expected both vectors to have same dtype, but found "
+                f"{dt.scalar_name(a.dtype)} and {dt.scalar_name(b.dtype)}"
             )
         if a.shape != b.shape:
             raise RuntimeError(
-                f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the "
-                f"same number of elements, but got {a.shape[0]} and {b.shape[0]} elements respectively"
+                f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] "
+                f"to have the same number of elements, but got {a.shape[0]} and {b.shape[0]} "
+                "elements respectively"
             )
         return TensorSpec((), a.dtype, a.device)
 
@@ -292,7 +306,8 @@ class Outer(Composite):
         return self.reshape(self.shape[0], 1) * vec2
 
 
-# Where these are active torch drops a batch dimension of one before it chooses; values are the same.
+# Where these are active torch drops a batch dimension of one before it chooses; values are the
+# same.
 _WATCHED = state.DISPATCH | state.TRACE | state.FAKE | state.FUNCTIONALIZE | state.FUNCTORCH
 
 
@@ -395,8 +410,8 @@ def broadcast_shapes(a: Any, b: Any) -> list[int]:
         y = b[len(b) - 1 - i] if i < len(b) else 1
         if x != y and 1 not in (x, y):
             raise RuntimeError(
-                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension "
-                f"{max(len(a), len(b)) - 1 - i}"
+                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at "
+                f"non-singleton dimension {max(len(a), len(b)) - 1 - i}"
             )
         out.append(y if x == 1 else x)
     return out[::-1]

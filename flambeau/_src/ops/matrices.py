@@ -1,4 +1,5 @@
-"""Products of vectors and matrices, and what is made of factorisations: ranks, conditions, tensors."""
+"""Products of vectors and matrices, and what is made of factorisations:
+ranks, conditions, tensors."""
 
 from __future__ import annotations
 
@@ -33,12 +34,14 @@ class Vdot(Opaque):
             raise RuntimeError(f"1D tensors expected, but got {a.dim()}D and {b.dim()}D tensors")
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"dot : expected both vectors to have same dtype, but found {dt.scalar_name(a.dtype)} and {dt.scalar_name(b.dtype)}"
+                "dot : expected both vectors to have same dtype, but found "
+                f"{dt.scalar_name(a.dtype)} and {dt.scalar_name(b.dtype)}"
             )
         if a.numel() != b.numel():
             raise RuntimeError(
-                f"inconsistent tensor size, expected tensor [{a.numel()}] and src [{b.numel()}] to have the same number of "
-                f"elements, but got {a.numel()} and {b.numel()} elements respectively"
+                f"inconsistent tensor size, expected tensor [{a.numel()}] and src [{b.numel()}] to "
+                f"have the same number of elements, but got {a.numel()} and {b.numel()} elements "
+                "respectively"
             )
         return TensorSpec((), a.dtype, a.device)
 
@@ -60,7 +63,8 @@ class Inner(Composite):
             return a * b
         if a.shape[-1] != b.shape[-1]:
             raise RuntimeError(
-                f"inner() the last dimension must match on both input tensors but got shapes {list(a.shape)} and {list(b.shape)}"
+                "inner() the last dimension must match on both input tensors but got shapes "
+                f"{list(a.shape)} and {list(b.shape)}"
             )
         return aten.tensordot(a, b, [-1], [-1])
 
@@ -107,7 +111,8 @@ class Tensordot(Composite):
                 b = b.sum(j, True)
             elif na != nb:
                 raise RuntimeError(
-                    f"contracted dimensions need to match, but first has size {na} in dim {da} and second has size {nb} in dim {db}"
+                    f"contracted dimensions need to match, but first has size {na} in dim {da} and "
+                    f"second has size {nb} in dim {db}"
                 )
             first.append(i)
             second.append(j)
@@ -124,8 +129,8 @@ class Tensordot(Composite):
 
 @overridable
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
-    """Sums of products: over the last `dims` dimensions of a and the first of b, or over the two lists of
-    dimensions in `dims`."""
+    """Sums of products: over the last `dims` dimensions of a and the first of b, or over the two
+    lists of dimensions in `dims`."""
     if isinstance(dims, Tensor):
         count = dims.numel()
         if count > 1:
@@ -143,7 +148,8 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
     elif isinstance(dims, (tuple, list)):
         if len(dims) != 2:
             raise RuntimeError(
-                f"tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] containing two lists, but got dims={dims}"
+                "tensordot expects dims to be int or tuple[list[int], list[int]] or "
+                f"list[list[int]] containing two lists, but got dims={dims}"
             )
         first, second = list(dims[0]), list(dims[1])
     else:
@@ -179,7 +185,8 @@ class Addmv(Opaque):
             )
         if mat.shape[1] != vec.shape[0] or x.numel() not in (1, mat.shape[0]):
             raise RuntimeError(
-                f"size mismatch, got input ({x.numel()}), mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]})"
+                f"size mismatch, got input ({x.numel()}), mat ({mat.shape[0]}x{mat.shape[1]}), vec "
+                f"({vec.shape[0]})"
             )
         return TensorSpec((mat.shape[0],), vec.dtype, vec.device)
 
@@ -235,7 +242,10 @@ class Addr(Opaque):
 class Addbmm(Opaque):
     """beta self + alpha times the sum of the products of a batch."""
 
-    schema = "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
+    schema = (
+        "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) "
+        "-> Tensor"
+    )
     inplace = True
     out = "out"
 
@@ -245,11 +255,13 @@ class Addbmm(Opaque):
                 raise RuntimeError(f"{name} must be a 3D tensor")
         if b1.shape[0] != b2.shape[0]:
             raise RuntimeError(
-                f"batch1 and batch2 must have same number of batches, got {b1.shape[0]} and {b2.shape[0]}"
+                f"batch1 and batch2 must have same number of batches, got {b1.shape[0]} and "
+                f"{b2.shape[0]}"
             )
         if b1.shape[2] != b2.shape[1]:
             raise RuntimeError(
-                f"Incompatible matrix sizes for bmm ({b1.shape[1]}x{b1.shape[2]} and {b2.shape[1]}x{b2.shape[2]})"
+                f"Incompatible matrix sizes for bmm ({b1.shape[1]}x{b1.shape[2]} and "
+                f"{b2.shape[1]}x{b2.shape[2]})"
             )
         shape = (b1.shape[1], b2.shape[2])
         aten.expand(x, shape)
@@ -283,7 +295,8 @@ class LinalgCross(Opaque):
         d = wrap_dim(dim, a.dim())
         if a.shape[d] != 3 or b.shape[d] != 3:
             raise RuntimeError(
-                f"linalg.cross: inputs dimension {dim} must have length 3. Got {a.shape[d]} and {b.shape[d]}"
+                f"linalg.cross: inputs dimension {dim} must have length 3. Got {a.shape[d]} and "
+                f"{b.shape[d]}"
             )
         shape, stride = slot("broadcast_geometry")([a, b])
         return TensorSpec(shape, result_type((a, b)), a.device)
@@ -331,7 +344,8 @@ class Vecdot(Composite):
         for t in (x, y):
             if not (t.dtype.is_floating_point or t.dtype.is_complex):
                 raise RuntimeError(
-                    f"linalg.vecdot: Expected a floating point or complex tensor as input. Got {dt.scalar_name(t.dtype)}"
+                    "linalg.vecdot: Expected a floating point or complex tensor as input. Got "
+                    f"{dt.scalar_name(t.dtype)}"
                 )
         if x.dim() == y.dim() == 1:
             return aten.vdot(x, y)
@@ -372,11 +386,13 @@ class MultiDot(Composite):
                 raise RuntimeError(f"multi_dot(): tensor {i} must be 2D but got {m.dim()}D")
             if m.dtype is not mats[0].dtype:
                 raise RuntimeError(
-                    f"multi_dot(): all tensors must have be the same dtype but tensor 0 is {mats[0].dtype} and tensor {i} {m.dtype}"
+                    "multi_dot(): all tensors must have be the same dtype but tensor 0 is "
+                    f"{mats[0].dtype} and tensor {i} {m.dtype}"
                 )
             if i and mats[i - 1].shape[1] != m.shape[0]:
                 raise RuntimeError(
-                    f"multi_dot(): tensors {i - 1} and {i} with shapes {list(mats[i - 1].shape)} and {list(m.shape)} cannot be multiplied"
+                    f"multi_dot(): tensors {i - 1} and {i} with shapes {list(mats[i - 1].shape)} "
+                    f"and {list(m.shape)} cannot be multiplied"
                 )
         return _chain(mats).view(shape)
 
@@ -414,9 +430,13 @@ def _chain(mats: list[Tensor]) -> Tensor:
 class MatrixRank(Composite):
     """How many singular values exceed max(atol, rtol σ₁)."""
 
-    schema = "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor"
+    schema = (
+        "linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? "
+        "rtol=None, bool hermitian=False) -> Tensor"
+    )
     overloads = (
-        "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+        "linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, "
+        "bool hermitian=False) -> Tensor",
     )
     public = ""
     out = True
@@ -510,7 +530,8 @@ class Tensorinv(Composite):
         n, m = math.prod(first), math.prod(last)
         if n != m:
             raise RuntimeError(
-                f"Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {m} != {n}"
+                "Expected self to satisfy the requirement prod(self.shape[ind:]) == "
+                f"prod(self.shape[:ind]), but got {m} != {n}"
             )
         return aten.linalg_inv(a.reshape(m, n)).reshape([*last, *first])
 
@@ -530,8 +551,8 @@ class Tensorsolve(Composite):
         n = math.prod(shape)
         if n != math.prod(b.shape):
             raise RuntimeError(
-                "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), "
-                f"but got {n} != {math.prod(b.shape)}"
+                "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == "
+                f"prod(self.shape[:other.ndim]), but got {n} != {math.prod(b.shape)}"
             )
         return aten.linalg_solve(a.reshape(n, n), b.flatten()).reshape(shape)
 
@@ -580,7 +601,10 @@ class Vander(Composite):
 class Trilinear(Opaque):
     """Sums of products of three tensors, each first given extents of 1 at its `expand` places."""
 
-    schema = "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor"
+    schema = (
+        "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, "
+        "int[] sumdim, int unroll_dim=1) -> Tensor"
+    )
     public = "function"
 
     def meta(
@@ -644,16 +668,19 @@ class Bilinear(Composite):
         for i in range(x1.dim() - 1):
             if x1.shape[i] != x2.shape[i]:
                 raise RuntimeError(
-                    f"bilinear(): input batch dimensions do not match at dim {i}: got {x1.shape[i]} and {x2.shape[i]}"
+                    f"bilinear(): input batch dimensions do not match at dim {i}: got "
+                    f"{x1.shape[i]} and {x2.shape[i]}"
                 )
         for name, t, d in (("input1", x1, 1), ("input2", x2, 2)):
             if t.shape[-1] != weight.shape[d]:
                 raise RuntimeError(
-                    f"bilinear(): {name} size does not match weight size: got {t.shape[-1]} but expected {weight.shape[d]}"
+                    f"bilinear(): {name} size does not match weight size: got {t.shape[-1]} but "
+                    f"expected {weight.shape[d]}"
                 )
         if bias is not None and bias.shape[0] != weight.shape[0]:
             raise RuntimeError(
-                f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but expected {weight.shape[0]}"
+                f"bilinear(): bias size does not match weight size: got {bias.shape[0]} but "
+                f"expected {weight.shape[0]}"
             )
         shape = [*x1.shape[:-1], weight.shape[0]]
         a = (
@@ -709,7 +736,8 @@ class WeightNormInterface(Opaque):
     def meta(v: Tensor, g: Tensor, dim: int) -> Any:
         if v.device != g.device:
             raise RuntimeError(
-                f"weight_norm: expected v and g to be on the same device, but v is on {v.device} and g is on {g.device}"
+                f"weight_norm: expected v and g to be on the same device, but v is on {v.device} "
+                f"and g is on {g.device}"
             )
         kind = dt.float32 if g.dtype is dt.bfloat16 else g.dtype
         return TensorSpec(v.shape, v.dtype, v.device), TensorSpec(g.shape, kind, g.device)
@@ -727,7 +755,10 @@ class WeightNormInterface(Opaque):
 class WeightNormInterfaceBackward(Opaque):
     """Gradients of v and g."""
 
-    schema = "_weight_norm_interface_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
+    schema = (
+        "_weight_norm_interface_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor "
+        "saved_norms, int dim) -> (Tensor, Tensor)"
+    )
     public = "function"
 
     def meta(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:
@@ -750,7 +781,10 @@ def _weight_gradients(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) 
 class WeightNormDifferentiable(Composite):
     """The same gradients from operators that can be differentiated again."""
 
-    schema = "_weight_norm_differentiable_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, Tensor saved_norms, int dim) -> (Tensor, Tensor)"
+    schema = (
+        "_weight_norm_differentiable_backward(Tensor grad_w, Tensor saved_v, Tensor saved_g, "
+        "Tensor saved_norms, int dim) -> (Tensor, Tensor)"
+    )
     public = "function"
 
     def decompose(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:

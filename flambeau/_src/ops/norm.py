@@ -119,7 +119,10 @@ class _LogSoftmax(Opaque):
 class SoftmaxBackward(Opaque):
     """output (grad_output - sum(grad_output output))."""
 
-    schema = "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor"
+    schema = (
+        "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
+        "input_dtype) -> Tensor"
+    )
     public = "function"
     out = "out"
     out_args = ("grad_input",)
@@ -157,7 +160,10 @@ class SoftmaxBackward(Opaque):
 class LogSoftmaxBackward(Opaque):
     """grad_output - exp(output) sum(grad_output)."""
 
-    schema = "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor"
+    schema = (
+        "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType "
+        "input_dtype) -> Tensor"
+    )
     public = "function"
     out = "out"
 
@@ -198,28 +204,30 @@ def check_normalized(name: str, x: Tensor, shape: Any, weight: Any, bias: Any) -
     n = len(shape)
     if n < 1:
         raise RuntimeError(
-            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got "
-            f"normalized_shape = {list(shape)}"
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            f"element, but got normalized_shape = {list(shape)}"
         )
     for what, t in (("weight", weight), ("bias", bias)):
         if t is not None and tuple(t.shape) != tuple(shape):
             raise RuntimeError(
-                f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape {list(t.shape)} and "
-                f"normalized_shape = {list(shape)}"
+                f"Expected {what} to be of same shape as normalized_shape, but got {what} of shape "
+                f"{list(t.shape)} and normalized_shape = {list(shape)}"
             )
     if x.dim() < n or tuple(x.shape[x.dim() - n :]) != tuple(shape):
         wanted = ", ".join(map(str, shape))
         raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but got input of size{list(x.shape)}"
+            f"Given normalized_shape={list(shape)}, expected input with shape [*, {wanted}], but "
+            f"got input of size{list(x.shape)}"
         )
 
 
 class LayerNorm(Composite):
-    """Zero mean and unit variance over the last dimensions, then weight and bias (Ba et al. 2016)."""
+    """Zero mean and unit variance over the last dimensions, then weight and
+    bias (Ba et al. 2016)."""
 
     schema = (
-        "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
-        "bool cudnn_enable=True) -> Tensor"
+        "layer_norm(Tensor input, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, "
+        "float eps=1e-05, bool cudnn_enable=True) -> Tensor"
     )
     public = "function"
     autocast = "fp32"
@@ -282,8 +290,8 @@ class NativeLayerNorm(Opaque):
     """Layer norm with the mean and reciprocal deviation of each row."""
 
     schema = (
-        "native_layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> "
-        "(Tensor, Tensor, Tensor)"
+        "native_layer_norm(Tensor input, int[] normalized_shape, Tensor? weight, Tensor? bias, "
+        "float eps) -> (Tensor, Tensor, Tensor)"
     )
     public = "function"
     out = "out"
@@ -369,8 +377,9 @@ class NativeLayerNormBackward(Opaque):
     """Gradients of layer norm for input, weight and bias, as output_mask asks."""
 
     schema = (
-        "native_layer_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor mean, Tensor rstd, "
-        "Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
+        "native_layer_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor "
+        "mean, Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, "
+        "Tensor)"
     )
     public = "function"
 
@@ -456,8 +465,8 @@ class BatchNorm(Composite):
     """Zero mean and unit variance over all but the channel dimension (Ioffe and Szegedy 2015)."""
 
     schema = (
-        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, "
-        "float momentum, float eps, bool cudnn_enabled) -> Tensor"
+        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? "
+        "running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor"
     )
     public = "function"
 
@@ -479,11 +488,12 @@ class BatchNorm(Composite):
 
 
 class NativeBatchNorm(Opaque):
-    """Batch norm with the statistics that the backward needs; running statistics change in place."""
+    """Batch norm with the statistics that the backward needs; running
+    statistics change in place."""
 
     schema = (
-        "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-        "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"
+        "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"
     )
     public = "function"
     out = "out"
@@ -581,9 +591,9 @@ class NativeBatchNormBackward(Opaque):
     """Gradients of batch norm for input, weight and bias."""
 
     schema = (
-        "native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
-        "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> "
-        "(Tensor, Tensor, Tensor)"
+        "native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? "
+        "running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, "
+        "float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
     )
     public = "function"
 

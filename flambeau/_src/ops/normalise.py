@@ -27,8 +27,8 @@ class GroupNorm(Composite):
     """Zero mean and unit variance over groups of channels of each sample (Wu and He 2018)."""
 
     schema = (
-        "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
-        "bool cudnn_enabled=True) -> Tensor"
+        "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float "
+        "eps=1e-05, bool cudnn_enabled=True) -> Tensor"
     )
     public = "function"
     autocast = "fp32"
@@ -41,14 +41,15 @@ class GroupNorm(Composite):
             raise RuntimeError(f"Expected num groups to be greater than 0, got {groups}")
         if c % groups:
             raise RuntimeError(
-                "Expected number of channels in input to be divisible by num_groups, but got input of shape "
-                f"{list(x.shape)} and num_groups={groups}"
+                "Expected number of channels in input to be divisible by num_groups, but got input "
+                f"of shape {list(x.shape)} and num_groups={groups}"
             )
         for name, t in (("weight", weight), ("bias", bias)):
             if t is not None and (t.dim() != 1 or t.numel() != c):
                 raise RuntimeError(
-                    f"Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of "
-                    f"shape {list(t.shape)} and input of shape {list(x.shape)}"
+                    f"Expected {name} to be a vector of size equal to the number of channels in "
+                    f"input, but got {name} of shape {list(t.shape)} and input of shape "
+                    f"{list(x.shape)}"
                 )
         cells = 1
         for s in x.shape[2:]:
@@ -67,8 +68,8 @@ class NativeGroupNorm(Opaque):
     """Group norm with the mean and reciprocal deviation of each group, both (N, groups)."""
 
     schema = (
-        "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, "
-        "float eps) -> (Tensor, Tensor, Tensor)"
+        "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt "
+        "HxW, int group, float eps) -> (Tensor, Tensor, Tensor)"
     )
     public = "function"
     out = "out"
@@ -193,8 +194,9 @@ class NativeGroupNormBackward(Opaque):
     """Gradients of group norm for input, weight and bias, as output_mask asks."""
 
     schema = (
-        "native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, "
-        "SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
+        "native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, "
+        "Tensor? weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> "
+        "(Tensor, Tensor, Tensor)"
     )
     public = "function"
     out = "out"
@@ -326,11 +328,13 @@ def _gradients(
 
 
 class InstanceNorm(Composite):
-    """Zero mean and unit variance over each channel of each sample, through batch norm of (1, N C, …)."""
+    """Zero mean and unit variance over each channel of each sample, through
+    batch norm of (1, N C, …)."""
 
     schema = (
-        "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
-        "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor"
+        "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? "
+        "running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> "
+        "Tensor"
     )
     public = "function"
 
@@ -388,7 +392,8 @@ def _check_rms(x: Tensor, shape: Sequence[int], weight: Any) -> None:
     ):
         wanted = "".join(f", {s}" if i else f"{s}" for i, s in enumerate(shape))
         raise RuntimeError(
-            f"Given normalized_shape={list(shape)}, expected input with shape [*{wanted}], but got input of size{list(x.shape)}"
+            f"Given normalized_shape={list(shape)}, expected input with shape [*{wanted}], but got "
+            f"input of size{list(x.shape)}"
         )
     check_normalized("rms_norm", x, shape, weight, None)
 
@@ -408,10 +413,13 @@ def _rms(x: Tensor, shape: Sequence[int], weight: Any, eps: float | None) -> tup
 
 
 class RmsNorm(Composite):
-    """x / sqrt(mean(x²) + eps) over the last dimensions, then weight (Zhang and Sennrich 2019). eps None
-    is the dtype's epsilon."""
+    """x / sqrt(mean(x²) + eps) over the last dimensions, then weight (Zhang and Sennrich 2019).
+    eps None is the dtype's epsilon."""
 
-    schema = "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor"
+    schema = (
+        "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) "
+        "-> Tensor"
+    )
     public = "function"
     autocast = "fp32"
 
@@ -430,7 +438,10 @@ class RmsNorm(Composite):
 class FusedRmsNorm(Opaque):
     """rms_norm with its reciprocal root mean square, for devices that fuse the two."""
 
-    schema = "_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)"
+    schema = (
+        "_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) "
+        "-> (Tensor, Tensor)"
+    )
     public = "function"
     differentiable = (0,)
 
@@ -454,8 +465,8 @@ class FusedRmsNormBackward(Opaque):
     """Gradients of _fused_rms_norm for input and weight."""
 
     schema = (
-        "_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor rstd, Tensor? weight, "
-        "bool[2] output_mask) -> (Tensor, Tensor)"
+        "_fused_rms_norm_backward(Tensor grad_out, Tensor input, int[] normalized_shape, Tensor "
+        "rstd, Tensor? weight, bool[2] output_mask) -> (Tensor, Tensor)"
     )
     public = "function"
 

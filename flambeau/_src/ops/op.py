@@ -35,10 +35,11 @@ class Declaration:
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
     geometry_only   reads nothing but shapes of its tensor arguments
-    no_gradient     outputs carry gradients that are known not to be worked out (their backward says so)
+    no_gradient     outputs carry gradients that are known not to be worked out (their backward says
+                    so)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
-    rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row kernel
-                along one dimension, for fusion
+    rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
+                kernel along one dimension, for fusion
     saves_by    names of non-tensor arguments on which the saved set depends
     """
 
@@ -97,7 +98,8 @@ class Declaration:
 
     @classmethod
     def bakes(cls, name: str, value: Any) -> bool:
-        """Whether this number is written into the kernel instead of passed to it (a special case)."""
+        """Whether this number is written into the kernel instead of passed
+        to it (a special case)."""
         return False
 
     @classmethod
@@ -161,7 +163,10 @@ class Op:
         self.name, _, self.overload = head.partition(".")
 
     def __repr__(self) -> str:
-        return f"<OpOverload(op='{self.namespace}.{self.name}', overload='{self.overload or 'default'}')>"
+        return (
+            f"<OpOverload(op='{self.namespace}.{self.name}', "
+            f"overload='{self.overload or 'default'}')>"
+        )
 
     def __str__(self) -> str:
         return f"{self.namespace}.{self.name}.{self.overload or 'default'}"
@@ -271,7 +276,10 @@ class Packet:
         self.ops: list[Op] = []
 
     def __repr__(self) -> str:
-        return f"<Packet {self.namespace}.{self.name}: {', '.join(o.overload or 'default' for o in self.ops)}>"
+        return (
+            f"<Packet {self.namespace}.{self.name}: "
+            f"{', '.join(o.overload or 'default' for o in self.ops)}>"
+        )
 
     def overload(self, name: str) -> Op | None:
         """The overload called `name` ('default' for none), derived ones included."""

@@ -140,7 +140,8 @@ class OpOverload:
         return any(self.has_kernel_for_dispatch_key(k) for k in keys)
 
     def redispatch(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
-        """The call again beneath the layers that are suspended (dispatch keys have no other use)."""
+        """The call again beneath the layers that are suspended (dispatch
+        keys have no other use)."""
         return dispatch(self._op, self._bound(args, kwargs))
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -169,7 +170,10 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
     where = f"{op.namespace}::{op.name}()"
     n = len(schema.positional)
     if len(args) > n:
-        return f"{where} expected at most {n} argument(s) but received {len(args)} argument(s). Declaration: {schema}"
+        return (
+            f"{where} expected at most {n} argument(s) but received {len(args)} argument(s). "
+            f"Declaration: {schema}"
+        )
     for i, a in enumerate(schema.arguments):
         if i < len(args) and not a.kwarg_only:
             v = args[i]
@@ -182,12 +186,16 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
         if not a.accepts(v, op.decl.numbers):
             return (
                 f"{where} Expected a value of type '{a.shown_type}' for argument '{a.name}' but "
-                f"instead found type '{type(v).__name__}'.\nPosition: {i}\nValue: {v!r}\nDeclaration: "
-                f"{schema}\nCast error details: Unable to cast {v!r} to {a.shown_type}"
+                f"instead found type '{type(v).__name__}'.\nPosition: {i}\nValue: "
+                f"{v!r}\nDeclaration: {schema}\nCast error details: Unable to cast {v!r} to "
+                f"{a.shown_type}"
             )
     unknown = [k for k in kwargs if k not in {a.name for a in schema.arguments}]
     if unknown:
-        return f"Unknown keyword argument '{unknown[0]}' for operator '{op.namespace}::{op.name}'. Schema: {schema}"
+        return (
+            f"Unknown keyword argument '{unknown[0]}' for operator '{op.namespace}::{op.name}'. "
+            f"Schema: {schema}"
+        )
     return f"{where} {reasons[0] if reasons else 'got wrong arguments'}. Declaration: {schema}"
 
 

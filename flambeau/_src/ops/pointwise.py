@@ -97,13 +97,13 @@ class Sub(Binary):
         bools = dtype_of(x) is dt.bool_, dtype_of(y) is dt.bool_
         if all(bools):
             raise RuntimeError(
-                "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
-                "`logical_xor()` operator instead."
+                "Subtraction, the `-` operator, with two bool tensors is not supported. Use the "
+                "`^` or `logical_xor()` operator instead."
             )
         if any(bools):
             raise RuntimeError(
-                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
-                "to invert a mask, use the `~` or `logical_not()` operator instead."
+                "Subtraction, the `-` operator, with a bool tensor is not supported. If you are "
+                "trying to invert a mask, use the `~` or `logical_not()` operator instead."
             )
         check_alpha(x, y, alpha)
 
@@ -470,8 +470,8 @@ class Neg(Pointwise):
     def check(x: Any) -> None:
         if x.dtype is dt.bool_:
             raise RuntimeError(
-                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
-                "invert a mask, use the `~` or `logical_not()` operator instead."
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying "
+                "to invert a mask, use the `~` or `logical_not()` operator instead."
             )
 
     def expr(k: Any, a: Any) -> Any:
@@ -641,12 +641,12 @@ class Addcdiv(Pointwise):
     def check(x: Any, y: Any, z: Any, v: Any) -> None:
         if dt.is_integral(y.dtype) and dt.is_integral(z.dtype):
             raise RuntimeError(
-                "Integer division with addcdiv is no longer supported, and in a future  release addcdiv "
-                "will perform a true division of tensor1 and tensor2. The historic addcdiv behavior can "
-                "be implemented as (input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for "
-                "integer inputs and as (input + value * tensor1 / tensor2) for float inputs. The future "
-                "addcdiv behavior is just the latter implementation: (input + value * tensor1 / tensor2), "
-                "for all dtypes."
+                "Integer division with addcdiv is no longer supported, and in a future  release "
+                "addcdiv will perform a true division of tensor1 and tensor2. The historic addcdiv "
+                "behavior can be implemented as (input + value * torch.trunc(tensor1 / "
+                "tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / "
+                "tensor2) for float inputs. The future addcdiv behavior is just the latter "
+                "implementation: (input + value * tensor1 / tensor2), for all dtypes."
             )
 
     def expr(k: Any, a: Any, b: Any, c: Any, v: Any) -> Any:

@@ -15,7 +15,8 @@ from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 
 
 def pooled(n: int, k: int, s: int, p: int, d: int, ceil: bool) -> int:
-    """One output extent; with ceil the last window must start inside the input or its left padding."""
+    """One output extent; with ceil the last window must start inside the
+    input or its left padding."""
     top = n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil else 0)
     out = top // s + 1
     if ceil and (out - 1) * s >= n + p:
@@ -33,11 +34,13 @@ def geometry(
         raise RuntimeError("stride should not be zero")
     if any(k <= 0 for k in kernel):
         raise RuntimeError(
-            f"kernel size should be greater than zero, but got {', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d :], kernel, strict=True))}"
+            "kernel size should be greater than zero, but got "
+            f"{', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d :], kernel, strict=True))}"
         )
     if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
         raise RuntimeError(
-            f"pad should be at most half of effective kernel size, but got pad={max(padding)}, kernel_size={kernel[0]} and dilation={dilation[0]}"
+            f"pad should be at most half of effective kernel size, but got pad={max(padding)}, "
+            f"kernel_size={kernel[0]} and dilation={dilation[0]}"
         )
     if x.dim() not in (d + 1, d + 2):
         raise RuntimeError(
@@ -72,9 +75,51 @@ def _stride(x: Tensor, shape: Any) -> Any:
     )
 
 
+_MAX_ARGS = (
+    "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool "
+    "ceil_mode=False"
+)
+
+
+class MaxPool1dIndices(Composite):
+    """The largest of each window and where it stands."""
+
+    schema = f"max_pool1d_with_indices(Tensor self, {_MAX_ARGS}) -> (Tensor, Tensor)"
+    public = "function"
+
+    def decompose(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Any:
+        geometry(x, kernel, stride, padding, dilation, ceil, 1, "max_pool1d")
+        out, i = aten.max_pool2d_with_indices(
+            x.unsqueeze(-2),
+            [1, *kernel],
+            [1, *stride] if len(stride) else [],
+            [0, *padding],
+            [1, *dilation],
+            ceil,
+        )
+        return out.squeeze(-2), i.squeeze(-2)
+
+
+class MaxPool1d(Composite):
+    """The largest of each window."""
+
+    schema = f"max_pool1d(Tensor self, {_MAX_ARGS}) -> Tensor"
+    public = "function"
+
+    def decompose(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Tensor:
+        return MaxPool1dIndices.decompose(x, kernel, stride, padding, dilation, ceil)[0]
+
+
 def _max(d: int) -> None:
     name = f"max_pool{d}d_with_indices"
-    args = f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, int[{d}] dilation=1, bool ceil_mode=False"
+    args = (
+        f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, int[{d}] dilation=1, bool "
+        "ceil_mode=False"
+    )
 
     def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
         size = geometry(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d")[4]
@@ -99,10 +144,45 @@ def _max(d: int) -> None:
             g[0], x, kernel, stride, padding, dilation, ceil, b.outs[1]
         )
 
-    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+    def plain(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    ) -> Tensor:
+        return getattr(aten, name)(x, kernel, stride, padding, dilation, ceil)[0]
+
+    type(
+        f"MaxPool{d}dIndices",
+        (Opaque,),
+        {
+            "__doc__": "The largest of each window and where it stands.",
+            "schema": f"{name}(Tensor self, {args}) -> (Tensor, Tensor)",
+            "__module__": __name__,
+            "public": "nn",
+            "out": "out",
+            "out_args": ("out", "indices"),
+            "meta": meta,
+            "kernel": kernel_,
+            "vjp": vjp,
+            "differentiable": (0,),
+        },
+    )
+    type(
+        f"MaxPool{d}d",
+        (Composite,),
+        {
+            "__doc__": "The largest of each window.",
+            "schema": f"max_pool{d}d(Tensor self, {args}) -> Tensor",
+            "public": "function",
+            "decompose": plain,
+            "__module__": __name__,
+        },
+    )
+
+
+def _max_backward(d: int) -> None:
+    def meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
 
-    def back_kernel(
+    def kernel(
         out: Tensor,
         g: Tensor,
         x: Tensor,
@@ -115,7 +195,7 @@ def _max(d: int) -> None:
     ) -> None:
         slot("scatter_planes")(batched(out, d), batched(g, d), batched(indices, d))
 
-    def back_vjp(
+    def vjp(
         b: Any,
         gg: Any,
         g: Any,
@@ -131,53 +211,26 @@ def _max(d: int) -> None:
         picked = flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).reshape(indices.shape)
         return picked, aten.zeros_like(x) if b.needs[1] else None, None
 
-    def plain(
-        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-    ) -> Tensor:
-        return getattr(aten, name)(x, kernel, stride, padding, dilation, ceil)[0]
-
-    common = {"__module__": __name__}
-    if d > 1:
-        type(f"MaxPool{d}dIndices", (Opaque,), {
-            "__doc__": "The largest of each window and where it stands.", "schema": f"{name}(Tensor self, {args}) -> (Tensor, Tensor)", **common,
-            "public": "nn", "out": "out", "out_args": ("out", "indices"), "meta": meta, "kernel": kernel_, "vjp": vjp, "differentiable": (0,),
-        })  # fmt: skip
-        plain_args = f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, int[{d}] dilation, bool ceil_mode"
-        type(f"MaxPool{d}dBackward", (Opaque,), {
-            "__doc__": "Each gradient to where the largest stood.", **common, "public": "nn", "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp,
-            "schema": f"{name}_backward(Tensor grad_output, Tensor self, {plain_args}, Tensor indices) -> Tensor",
-            "out": "grad_input", "out_args": ("grad_input",),
-        })  # fmt: skip
-        type(f"MaxPool{d}d", (Composite,), {
-            "__doc__": "The largest of each window.", "schema": f"max_pool{d}d(Tensor self, {args}) -> Tensor", "public": "function", "decompose": plain, **common,
-        })  # fmt: skip
-        return
-
-    def one_indices(
-        x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-    ) -> Any:
-        geometry(x, kernel, stride, padding, dilation, ceil, 1, "max_pool1d")
-        out, i = aten.max_pool2d_with_indices(
-            x.unsqueeze(-2),
-            [1, *kernel],
-            [1, *stride] if len(stride) else [],
-            [0, *padding],
-            [1, *dilation],
-            ceil,
-        )
-        return out.squeeze(-2), i.squeeze(-2)
-
-    def one(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Tensor:
-        return one_indices(x, kernel, stride, padding, dilation, ceil)[0]
-
-    args = "int[1] kernel_size, int[1] stride=[], int[1] padding=0, int[1] dilation=1, bool ceil_mode=False"
-    type("MaxPool1dIndices", (Composite,), {
-        "__doc__": "The largest of each window and where it stands.", "schema": f"max_pool1d_with_indices(Tensor self, {args}) -> (Tensor, Tensor)",
-        "public": "function", "decompose": one_indices, **common,
-    })  # fmt: skip
-    type("MaxPool1d", (Composite,), {
-        "__doc__": "The largest of each window.", "schema": f"max_pool1d(Tensor self, {args}) -> Tensor", "public": "function", "decompose": one, **common,
-    })  # fmt: skip
+    args = (
+        f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, int[{d}] dilation, bool "
+        "ceil_mode"
+    )
+    type(
+        f"MaxPool{d}dBackward",
+        (Opaque,),
+        {
+            "__doc__": "Each gradient to where the largest stood.",
+            "__module__": __name__,
+            "public": "nn",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "schema": f"max_pool{d}d_with_indices_backward(Tensor grad_output, Tensor self, "
+            f"{args}, Tensor indices) -> Tensor",
+            "out": "grad_input",
+            "out_args": ("grad_input",),
+        },
+    )
 
 
 def divisor(
@@ -200,28 +253,35 @@ def divisor(
     return total.astype(np.float64 if x.dtype is dt.float64 else np.float32)
 
 
+class AvgPool1d(Composite):
+    """The mean of each window."""
+
+    schema = (
+        "avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=0, bool "
+        "ceil_mode=False, bool count_include_pad=True) -> Tensor"
+    )
+    public = "function, nn"
+
+    def decompose(
+        x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool
+    ) -> Tensor:
+        geometry(x, kernel, stride, padding, [1], ceil, 1, "avg_pool1d")
+        return aten.avg_pool2d(
+            x.unsqueeze(-2),
+            [1, *kernel],
+            [1, *stride] if len(stride) else [],
+            [0, *padding],
+            ceil,
+            include,
+        ).squeeze(-2)
+
+
 def _avg(d: int) -> None:
-    extra = ", int? divisor_override=None" if d > 1 else ""
-    args = f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, bool ceil_mode=False, bool count_include_pad=True{extra}"
+    args = (
+        f"int[{d}] kernel_size, int[{d}] stride=[], int[{d}] padding=0, bool ceil_mode=False, bool "
+        "count_include_pad=True, int? divisor_override=None"
+    )
     name = f"avg_pool{d}d"
-    if d == 1:
-
-        def one(
-            x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool
-        ) -> Tensor:
-            geometry(x, kernel, stride, padding, [1], ceil, 1, name)
-            return aten.avg_pool2d(
-                x.unsqueeze(-2),
-                [1, *kernel],
-                [1, *stride] if len(stride) else [],
-                [0, *padding],
-                ceil,
-                include,
-            ).squeeze(-2)
-
-        type("AvgPool1d", (Composite,), {"__doc__": "The mean of each window.", "__module__": __name__, "decompose": one,
-             "schema": f"{name}(Tensor self, {args}) -> Tensor", "public": "function, nn"})  # fmt: skip
-        return
 
     def meta(
         x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any
@@ -261,10 +321,29 @@ def _avg(d: int) -> None:
             g, x, kernel, stride, padding, ceil, include, override
         )
 
-    def back_meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
+    type(
+        f"AvgPool{d}d",
+        (Opaque,),
+        {
+            "__doc__": "The mean of each window.",
+            "schema": f"{name}(Tensor self, {args}) -> Tensor",
+            "out": "out",
+            "meta": meta,
+            "kernel": kernel_,
+            "vjp": vjp,
+            "__module__": __name__,
+            "public": "nn",
+        },
+    )
+
+
+def _avg_backward(d: int) -> None:
+    name = f"avg_pool{d}d"
+
+    def meta(g: Tensor, x: Tensor, *rest: Any) -> Any:
         return TensorSpec(x.shape, x.dtype, x.device, _stride(x, x.shape))
 
-    def back_kernel(
+    def kernel(
         out: Tensor,
         g: Tensor,
         x: Tensor,
@@ -280,20 +359,33 @@ def _avg(d: int) -> None:
             batched(out, d), batched(g, d), k, s, p, divisor(x, k, s, p, size, include, override)
         )
 
-    def back_vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:
+    def vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:
         return getattr(aten, name)(gg, *rest), aten.zeros_like(x) if b.needs[1] else None
 
-    common = {"__module__": __name__, "public": "nn"}
-    type(f"AvgPool{d}d", (Opaque,), {"__doc__": "The mean of each window.", "schema": f"{name}(Tensor self, {args}) -> Tensor", "out": "out",
-         "meta": meta, "kernel": kernel_, "vjp": vjp, **common})  # fmt: skip
-    back = f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, bool ceil_mode, bool count_include_pad, int? divisor_override"
-    type(f"AvgPool{d}dBackward", (Opaque,), {"__doc__": "Each gradient spread over its window.", "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp,
-         "schema": f"{name}_backward(Tensor grad_output, Tensor self, {back}) -> Tensor", **common})  # fmt: skip
+    args = (
+        f"int[{d}] kernel_size, int[{d}] stride, int[{d}] padding, bool ceil_mode, bool "
+        "count_include_pad, int? divisor_override"
+    )
+    type(
+        f"AvgPool{d}dBackward",
+        (Opaque,),
+        {
+            "__doc__": "Each gradient spread over its window.",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "schema": f"{name}_backward(Tensor grad_output, Tensor self, {args}) -> Tensor",
+            "__module__": __name__,
+            "public": "nn",
+        },
+    )
 
 
-for _d in (1, 2, 3):
+for _d in (2, 3):
     _max(_d)
+    _max_backward(_d)
     _avg(_d)
+    _avg_backward(_d)
 
 
 def _adaptive(d: int) -> None:
@@ -309,7 +401,8 @@ def _adaptive(d: int) -> None:
         ]
         if x.dim() not in (d + 1, d + 2):
             raise RuntimeError(
-                f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got {list(x.shape)}"
+                f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got "
+                f"{list(x.shape)}"
             )
         if all(s == 1 for s in size):
             return x.mean(list(range(-d, 0)), True)
@@ -326,8 +419,17 @@ def _adaptive(d: int) -> None:
                 )
         return x
 
-    type(f"AdaptiveAvgPool{d}d", (Composite,), {"__doc__": "Means over windows that tile the input.", "__module__": __name__,
-         "schema": f"adaptive_avg_pool{d}d(Tensor self, int[{d}] output_size) -> Tensor", "public": "function, nn", "decompose": decompose})  # fmt: skip
+    type(
+        f"AdaptiveAvgPool{d}d",
+        (Composite,),
+        {
+            "__doc__": "Means over windows that tile the input.",
+            "__module__": __name__,
+            "schema": f"adaptive_avg_pool{d}d(Tensor self, int[{d}] output_size) -> Tensor",
+            "public": "function, nn",
+            "decompose": decompose,
+        },
+    )
 
 
 for _d in (1, 2, 3):

@@ -1,5 +1,6 @@
 """Result types of mixed arguments: tensors with dimensions count first, then 0-dim tensors, then
-Python numbers; a lower group only counts when its category (bool < int < float < complex) is higher."""
+Python numbers; a lower group only counts when its category (bool < int < float < complex) is
+higher."""
 
 from __future__ import annotations
 

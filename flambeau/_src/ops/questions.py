@@ -37,8 +37,8 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     """The dimensions from the outermost in memory to the innermost.
 
     Args:
-        ambiguity_check: True refuses tensors of which several orders are true; memory formats, given in a
-            list, refuse those that have several (or none) of them.
+        ambiguity_check: True refuses tensors of which several orders are true; memory formats,
+            given in a list, refuse those that have several (or none) of them.
     """
     if self.layout is not layout.strided:
         raise AttributeError(f"Can't get dim order on layout {self.layout}")
@@ -57,7 +57,8 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
         )
     if ambiguous:
         raise RuntimeError(
-            "The tensor does not have unique dim order, or cannot map to exact one of the given memory formats."
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            "memory formats."
         )
     return tuple(order)
 
@@ -89,7 +90,8 @@ def _positions(t: Tensor) -> list[int]:
 def _refuse_recorded(name: str, t: Tensor) -> None:
     if t.requires_grad:
         raise RuntimeError(
-            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead."
+            f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() "
+            "instead."
         )
     if t.device.type != "cpu":
         raise TypeError(f"{name} is only implemented on CPU tensors")
@@ -109,7 +111,10 @@ def _flat(t: Tensor) -> list[Any]:
 
 @overridable
 def apply_(self: Tensor, callable: Callable[[Any], Any]) -> Tensor:
-    """Replace each element by callable(element). Slow: a Python call an element, on the CPU only."""
+    """Replace each element by callable(element).
+
+    Slow: a Python call an element, on the CPU only.
+    """
     _refuse_recorded("apply_", self)
     return _store_all(self, [callable(v) for v in _flat(self)])
 
@@ -122,7 +127,8 @@ def _mapped(
     for label, t in zip(("other",) if len(others) == 1 else ("x", "y"), others, strict=True):
         if t.dtype is not self.dtype:
             raise TypeError(
-                f"{name}: expected {dt.type_name(self.dtype)} for '{label}' (got {dt.type_name(t.dtype)})"
+                f"{name}: expected {dt.type_name(self.dtype)} for '{label}' (got "
+                f"{dt.type_name(t.dtype)})"
             )
     spread = [_flat(t.expand(self.shape)) for t in others]
     return _store_all(
@@ -145,9 +151,11 @@ def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[[Any, Any, Any]
 # ---- what other layouts have ----
 
 _SPARSE = {
-    "values": "sparse tensor", "indices": "sparse coordinate tensor", "coalesce": "sparse coordinate tensor",
+    "values": "sparse tensor", "indices": "sparse coordinate tensor",
+    "coalesce": "sparse coordinate tensor",
     "is_coalesced": "sparse coordinate tensor", "crow_indices": "sparse row compressed tensor",
-    "col_indices": "sparse row compressed tensor", "ccol_indices": "sparse column compressed tensor",
+    "col_indices": "sparse row compressed tensor",
+    "ccol_indices": "sparse column compressed tensor",
     "row_indices": "sparse column compressed tensor",
 }  # fmt: skip
 
@@ -202,8 +210,8 @@ def record_stream(self: Tensor, s: Any) -> None:
 
 def _cuda_interface(self: Tensor) -> Any:
     raise AttributeError(
-        f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data is "
-        "required use tensor.cuda() to copy tensor to device memory."
+        f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} If CUDA data "
+        "is required use tensor.cuda() to copy tensor to device memory."
     )
 
 
@@ -236,9 +244,10 @@ def resize(self: Tensor, *sizes: Any) -> Tensor:
         count *= n
     if count != self.numel():
         raise RuntimeError(
-            f"requested resize to {'x'.join(map(str, wanted))} ({count} elements in total), but the given "
-            f"tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} elements). autograd's "
-            "resize can only change the shape of a given tensor, while preserving the number of elements. "
+            f"requested resize to {'x'.join(map(str, wanted))} ({count} elements in total), but "
+            f"the given tensor has a size of {'x'.join(map(str, self.shape))} ({self.numel()} "
+            "elements). autograd's resize can only change the shape of a given tensor, while "
+            "preserving the number of elements. "
         )
     return self.contiguous().view(*wanted)
 
@@ -251,7 +260,8 @@ def resize_as(self: Tensor, tensor: Tensor) -> Tensor:
 
 @overridable
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
-    """What `load_state_dict` puts in self's place when tensors are swapped: other's values, detached."""
+    """What `load_state_dict` puts in self's place when tensors are swapped:
+    other's values, detached."""
     if assign:
         return other.detach()
     aten.copy_(self.detach(), other)
@@ -268,7 +278,8 @@ METHODS: dict[str, Any] = {
     "__cuda_array_interface__": property(_cuda_interface),
     "is_distributed": overridable(lambda self: False),
     "const_data_ptr": Tensor.data_ptr, "mutable_data_ptr": Tensor.data_ptr,
-    "_cdata": property(id), "_has_symbolic_sizes_strides": property(lambda self: self._sym is not None),
+    "_cdata": property(id),
+    "_has_symbolic_sizes_strides": property(lambda self: self._sym is not None),
 }  # fmt: skip
 FUNCTIONS: dict[str, Any] = {
     "is_same_size": is_same_size, "get_device": overridable(lambda input: input.get_device()),

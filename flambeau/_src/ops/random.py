@@ -56,7 +56,8 @@ def draw_into(cls: Any, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -
         if a.type == "ScalarType":
             if full[i] is not None and full[i] is not out.dtype:
                 raise RuntimeError(
-                    f"dtype {dt.scalar_name(full[i])} does not match dtype of out parameter ({dt.scalar_name(out.dtype)})"
+                    f"dtype {dt.scalar_name(full[i])} does not match dtype of out parameter "
+                    f"({dt.scalar_name(out.dtype)})"
                 )
             full[i] = out.dtype
     resize_output(out, cls.meta(*full).shape)
@@ -81,13 +82,17 @@ def check_floating(name: str, t: Tensor) -> None:
 class Uniform(Draw):
     """Uniform in [from, to)."""
 
-    schema = "uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)"
+    schema = (
+        "uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) "
+        "-> Tensor(a!)"
+    )
 
     def run(t: Tensor, low: float, high: float, generator: Any) -> Tensor:
         check_floating("check_uniform_bounds", t)
         if low > high:
             raise RuntimeError(
-                f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}"
+                f"uniform_ expects to return a [from, to) range, but found from={low:g} > "
+                f"to={high:g}"
             )
         fill(t, "uniform", low, high, generator=generator)
         return t
@@ -96,7 +101,10 @@ class Uniform(Draw):
 class Normal(Draw):
     """Normal with the given mean and standard deviation."""
 
-    schema = "normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)"
+    schema = (
+        "normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) "
+        "-> Tensor(a!)"
+    )
 
     def run(t: Tensor, mean: float, std: float, generator: Any) -> Tensor:
         if std < 0:
@@ -133,7 +141,10 @@ class Random(Draw):
 class RandomFrom(Draw):
     """Integers in [from, to)."""
 
-    schema = "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) -> Tensor(a!)"
+    schema = (
+        "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) "
+        "-> Tensor(a!)"
+    )
 
     def run(t: Tensor, low: int, high: Any, generator: Any) -> Tensor:
         fill(t, "random_range", *streams.integer_range(t.dtype, low, high), generator=generator)
@@ -188,7 +199,8 @@ class BernoulliTensor(Draw):
             return t
         if bool(((wide < 0) | (wide > 1)).any()):
             raise RuntimeError(
-                "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+                "Expected p_in >= 0 && p_in <= 1 to be true, but got false.  (Could this error "
+                "message be improved?  If so, please report an enhancement request to PyTorch.)"
             )
         target, fresh = t, t
         if not t._contiguous():  # drawn in the order of t's memory
@@ -247,10 +259,17 @@ def _draw(name: str, args: str, method: str, check: Any = None) -> None:
         fill(t, method, *params, generator=generator)
         return t
 
-    type(name.capitalize(), (Draw,), {
-        "__doc__": f"Overwrites self with draws of the {method} distribution.", "__module__": __name__, "run": run,
-        "schema": f"{name}(Tensor(a!) self, {args}, *, Generator? generator=None) -> Tensor(a!)",
-    })  # fmt: skip
+    type(
+        name.capitalize(),
+        (Draw,),
+        {
+            "__doc__": f"Overwrites self with draws of the {method} distribution.",
+            "__module__": __name__,
+            "run": run,
+            "schema": f"{name}(Tensor(a!) self, {args}, *, Generator? generator=None) -> "
+            "Tensor(a!)",
+        },
+    )
 
 
 def _positive(name: str, what: str) -> Any:
@@ -304,11 +323,20 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
     head, _, overload = name.partition(".")
     for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
         o = "_".join(x for x in (overload, suffix) if x)
-        type(f"{head.capitalize()}{o}", (Factory,), {
-            "__doc__": f"{head}: random numbers.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel, "compute_out": draw_into,
-            "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
-            "out": f"{o}_out" if o else "out",
-        })  # fmt: skip
+        type(
+            f"{head.capitalize()}{o}",
+            (Factory,),
+            {
+                "__doc__": f"{head}: random numbers.",
+                "__module__": __name__,
+                "random": True,
+                "meta": meta,
+                "kernel": kernel,
+                "compute_out": draw_into,
+                "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
+                "out": f"{o}_out" if o else "out",
+            },
+        )
 
 
 _factory("rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g))
@@ -362,10 +390,20 @@ def _like(name: str, lead: str, body: Any) -> None:
             )
             if x
         )
-        type(f"{head}{o}", (Like,), {
-            "__doc__": f"{head}: random numbers in self's shape.", "__module__": __name__, "random": True, "meta": meta, "kernel": kernel,
-            "geometry_only": True, "schema": f"{head}{'.' + o if o else ''}(Tensor self{', ' + lead if lead else ''}, *, {gen}{LIKE}) -> Tensor",
-        })  # fmt: skip
+        type(
+            f"{head}{o}",
+            (Like,),
+            {
+                "__doc__": f"{head}: random numbers in self's shape.",
+                "__module__": __name__,
+                "random": True,
+                "meta": meta,
+                "kernel": kernel,
+                "geometry_only": True,
+                "schema": f"{head}{'.' + o if o else ''}(Tensor self{', ' + lead if lead else ''}, "
+                f"*, {gen}{LIKE}) -> Tensor",
+            },
+        )
 
 
 _like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g))
@@ -456,7 +494,10 @@ class NormalFloatTensor(NormalTensors):
 class NormalSize(Factory):
     """Normal numbers in a shape."""
 
-    schema = f"normal.float_float(float mean, float std, int[] size, *, Generator? generator=None, {OPTIONS}) -> Tensor"
+    schema = (
+        "normal.float_float(float mean, float std, int[] size, *, Generator? generator=None, "
+        f"{OPTIONS}) -> Tensor"
+    )
     random = True
     out = "float_float_out"
     compute_out = draw_into
@@ -480,7 +521,10 @@ class NormalSize(Factory):
 class Multinomial(Opaque):
     """Indices drawn by the weights in self's rows."""
 
-    schema = "multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor"
+    schema = (
+        "multinomial(Tensor self, int num_samples, bool replacement=False, *, Generator? "
+        "generator=None) -> Tensor"
+    )
     random = True
     differentiable = False
     out = "out"
@@ -500,7 +544,8 @@ class Multinomial(Opaque):
             raise RuntimeError("number of categories cannot exceed 2^24")
         if not p.dtype.is_floating_point:
             raise RuntimeError(
-                f"multinomial only supports floating-point dtypes for input, got: {dt.scalar_name(p.dtype)}"
+                "multinomial only supports floating-point dtypes for input, got: "
+                f"{dt.scalar_name(p.dtype)}"
             )
         if n <= 0:
             raise RuntimeError("cannot sample n_sample <= 0 samples")
@@ -533,7 +578,8 @@ class Multinomial(Opaque):
         if bad:
             raise RuntimeError(
                 ("invalid multinomial distribution (encountering probability entry < 0)",
-                 "invalid multinomial distribution (encountering probability entry = infinity or NaN)",
+                 "invalid multinomial distribution (encountering probability entry = infinity or "
+                 "NaN)",
                  "invalid multinomial distribution (sum of probabilities <= 0)")[bad - 1]
             )  # fmt: skip
 
@@ -577,7 +623,8 @@ class NativeDropout(Opaque):
 
 
 class Dropout(Composite):
-    """Zeros with probability p while training, the rest scaled to keep the mean (Srivastava et al. 2014)."""
+    """Zeros with probability p while training, the rest scaled to keep the
+    mean (Srivastava et al. 2014)."""
 
     schema = "dropout(Tensor input, float p, bool train) -> Tensor"
     public = "function"

@@ -64,7 +64,10 @@ class Sum(Reduction):
 class SumDim(Reduction):
     """The sum over dimensions."""
 
-    schema = "sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) "
+        "-> Tensor"
+    )
     promotion = "sum"
     out = "IntList_out"
     autocast = "fp32"
@@ -92,12 +95,12 @@ def check_floating(name: str, x: Tensor, dtype: Any) -> None:
     if not (d.is_floating_point or d.is_complex):
         if dtype is None:
             raise RuntimeError(
-                f"{name}(): could not infer output dtype. Input dtype must be either a floating point or complex "
-                f"dtype. Got: {dt.scalar_name(x.dtype)}"
+                f"{name}(): could not infer output dtype. Input dtype must be either a floating "
+                f"point or complex dtype. Got: {dt.scalar_name(x.dtype)}"
             )
         raise RuntimeError(
-            f"{name}(): could not infer output dtype. Optional dtype must be either a floating point or complex "
-            f"dtype. Got: {dt.scalar_name(dtype)}"
+            f"{name}(): could not infer output dtype. Optional dtype must be either a floating "
+            f"point or complex dtype. Got: {dt.scalar_name(dtype)}"
         )
 
 
@@ -128,7 +131,10 @@ class Mean(Reduction):
 class MeanDim(Reduction):
     """The mean over dimensions."""
 
-    schema = "mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) "
+        "-> Tensor"
+    )
     out = "out"
     expr = mean_of
     reference = "numpy.mean"
@@ -173,9 +179,17 @@ def _truth(name: str) -> None:
             "dims_out",
         ),
     ):
-        type(f"{name.capitalize()}{title}", (Truth,), {
-            "__doc__": f"{name} of the truth values.", "__module__": __name__, "schema": schema, "out": out, "expr": expr,
-        })  # fmt: skip
+        type(
+            f"{name.capitalize()}{title}",
+            (Truth,),
+            {
+                "__doc__": f"{name} of the truth values.",
+                "__module__": __name__,
+                "schema": schema,
+                "out": out,
+                "expr": expr,
+            },
+        )
 
 
 _truth("any")
@@ -196,7 +210,8 @@ class Prod(Reduction):
 
 
 def prod_gradient(g: Any, x: Any, dim: int) -> Any:
-    """g times the product of all others along dim: products from both sides, so that zeros are right."""
+    """g times the product of all others along dim: products from both sides,
+    so that zeros are right."""
     n = x.shape[dim]
     if n <= 1:
         return g.expand(x.shape) if n else aten.zeros_like(x)
@@ -209,7 +224,10 @@ def prod_gradient(g: Any, x: Any, dim: int) -> Any:
 class ProdDim(Reduction):
     """The product along a dimension."""
 
-    schema = "prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"
+    schema = (
+        "prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) "
+        "-> Tensor"
+    )
     promotion = "sum"
     out = "int_out"
 
@@ -228,8 +246,8 @@ def check_not_empty(name: str, x: Tensor, dim: Any) -> None:
     if dim is None:
         if not x.numel():
             raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
-                "dim with the 'dim' argument."
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify "
+                "the reduction dim with the 'dim' argument."
             )
         return
     for d in dims:
@@ -253,70 +271,120 @@ def even_share(g: Any, x: Any, value: Any, dim: Any, keepdim: bool) -> Any:
 
 
 def _extremes(name: str) -> None:
-    def all_expr(k: Any, x: Any) -> Any:
+    """Over all elements, over several dimensions, and of two tensors."""
+
+    def expr(k: Any, x: Any) -> Any:
         return getattr(k, name)(x)
 
-    def pair_expr(k: Any, x: Any) -> Any:
-        i = getattr(k, f"arg{name}")(x)
-        return getattr(k, name)(x), i
+    def check(x: Tensor) -> None:
+        check_not_empty(name, x, None)
 
-    def check_all(x: Tensor) -> None:
-        if not x.numel():
-            raise RuntimeError(
-                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
-                "dim with the 'dim' argument."
-            )
-
-    def check_dim(x: Tensor, dim: Any, keepdim: bool) -> None:
-        check_not_empty(name, x, dim)
-
-    def vjp_all(b: Any, g: Any, x: Any) -> Any:
+    def vjp(b: Any, g: Any, x: Any) -> Any:
         return even_share(g, x, b.out, None, False)
-
-    def vjp_dim(b: Any, g: Any, x: Any, dim: int, keepdim: bool) -> Any:
-        return value_gradient(g[0], b.outs[1], x, dim, keepdim)
 
     def vjp_am(b: Any, g: Any, x: Any, dim: Any, keepdim: bool) -> Any:
         return even_share(g, x, b.out, dim if dim else None, keepdim)
 
-    def all_samples(s: Any) -> Iterator[Any]:
+    def samples(s: Any) -> Iterator[Any]:
         for shape in ((3, 4), (), (2, 3, 4)):
             yield s.sample(s.tensor(shape))
 
     title = name.capitalize()
-    type(title, (Reduction,), {
-        "__doc__": f"The {name} of all elements.", "__module__": __name__, "schema": f"{name}(Tensor self) -> Tensor",
-        "out": "unary_out", "expr": all_expr, "check": check_all, "vjp": vjp_all, "samples": all_samples,
-    })  # fmt: skip
+    type(
+        title,
+        (Reduction,),
+        {
+            "__doc__": f"The {name} of all elements.",
+            "__module__": __name__,
+            "schema": f"{name}(Tensor self) -> Tensor",
+            "out": "unary_out",
+            "expr": expr,
+            "check": check,
+            "vjp": vjp,
+            "samples": samples,
+        },
+    )
 
     def decompose(self: Tensor, other: Tensor) -> Tensor:
         return getattr(aten, f"{name}imum")(self, other)
 
-    type(f"{title}Other", (Composite,), {
-        "__doc__": f"The {name} of two, element by element.", "__module__": __name__,
-        "schema": f"{name}.other(Tensor self, Tensor other) -> Tensor", "decompose": decompose, "out": "out",
-    })  # fmt: skip
-    type(f"{title}Dim", (Reduction,), {
-        "__doc__": f"The {name} along a dimension, and where it stands.", "__module__": __name__,
-        "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-        "result_types": (None, "int64"), "out": f"dim_{name}", "out_args": (name, f"{name}_values"), "expr": pair_expr,
-        "check": check_dim, "vjp": vjp_dim, "differentiable": (0,), "undefined_grads": False, "out_dtype": "exact",
-    })  # fmt: skip
-    type(f"A{name}", (Reduction,), {
-        "__doc__": f"The {name} over dimensions; ties share the gradient.", "__module__": __name__,
-        "schema": f"a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", "out": "out", "expr": all_expr,
-        "check": lambda x, dim, keepdim: check_not_empty(f"a{name}", x, dim or None), "vjp": vjp_am,
-    })  # fmt: skip
+    type(
+        f"{title}Other",
+        (Composite,),
+        {
+            "__doc__": f"The {name} of two, element by element.",
+            "__module__": __name__,
+            "schema": f"{name}.other(Tensor self, Tensor other) -> Tensor",
+            "decompose": decompose,
+            "out": "out",
+        },
+    )
+    type(
+        f"A{name}",
+        (Reduction,),
+        {
+            "__doc__": f"The {name} over dimensions; ties share the gradient.",
+            "__module__": __name__,
+            "schema": f"a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
+            "out": "out",
+            "expr": expr,
+            "check": lambda x, dim, keepdim: check_not_empty(f"a{name}", x, dim or None),
+            "vjp": vjp_am,
+        },
+    )
+
+
+def _places(name: str) -> None:
+    """Along one dimension: with where the extreme stands, and only that."""
+
+    def expr(k: Any, x: Any) -> Any:
+        i = getattr(k, f"arg{name}")(x)
+        return getattr(k, name)(x), i
+
+    def check(x: Tensor, dim: Any, keepdim: bool) -> None:
+        check_not_empty(name, x, dim)
+
+    def vjp(b: Any, g: Any, x: Any, dim: int, keepdim: bool) -> Any:
+        return value_gradient(g[0], b.outs[1], x, dim, keepdim)
+
+    type(
+        f"{name.capitalize()}Dim",
+        (Reduction,),
+        {
+            "__doc__": f"The {name} along a dimension, and where it stands.",
+            "__module__": __name__,
+            "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, "
+            "Tensor indices)",
+            "result_types": (None, "int64"),
+            "out": f"dim_{name}",
+            "out_args": (name, f"{name}_values"),
+            "expr": expr,
+            "check": check,
+            "vjp": vjp,
+            "differentiable": (0,),
+            "undefined_grads": False,
+            "out_dtype": "exact",
+        },
+    )
 
     def arg_expr(k: Any, x: Any) -> Any:
         return getattr(k, f"arg{name}")(x)
 
-    type(f"Arg{name}", (Reduction,), {
-        "__doc__": f"Where the {name} stands: the first index.", "__module__": __name__,
-        "schema": f"arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", "result_types": ("int64",),
-        "out": "out", "expr": arg_expr, "differentiable": False, "out_dtype": "exact",
-        "check": lambda x, dim, keepdim: check_not_empty(f"arg{name}", x, dim),
-    })  # fmt: skip
+    type(
+        f"Arg{name}",
+        (Reduction,),
+        {
+            "__doc__": f"Where the {name} stands: the first index.",
+            "__module__": __name__,
+            "schema": f"arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
+            "result_types": ("int64",),
+            "out": "out",
+            "expr": arg_expr,
+            "differentiable": False,
+            "out_dtype": "exact",
+            "check": lambda x, dim, keepdim: check_not_empty(f"arg{name}", x, dim),
+        },
+    )
 
 
 def value_gradient(g: Any, indices: Any, x: Any, dim: int, keepdim: bool) -> Any:
@@ -329,8 +397,9 @@ def value_gradient(g: Any, indices: Any, x: Any, dim: int, keepdim: bool) -> Any
     return aten.scatter(aten.zeros(x.shape, dtype=g.dtype, device=g.device), d, indices, g)
 
 
-_extremes("max")
-_extremes("min")
+for _n in ("max", "min"):
+    _extremes(_n)
+    _places(_n)
 
 
 def _variance(k: Any, x: Any, correction: Any) -> tuple[Any, Any]:
@@ -440,29 +509,48 @@ def _moments() -> None:
             **two,
         },
     )
-    for name, returns in (
-        ("var", "Tensor"),
-        ("std", "Tensor"),
-        ("var_mean", "(Tensor, Tensor)"),
-        ("std_mean", "(Tensor, Tensor)"),
-    ):
 
-        def unbiased_all(self: Tensor, unbiased: bool, *, _f: str = name) -> Any:
-            return getattr(aten, _f)(self, None, correction=int(unbiased))
 
-        def unbiased_dim(
-            self: Tensor, dim: Any, unbiased: bool, keepdim: bool, *, _f: str = name
-        ) -> Any:
-            return getattr(aten, _f)(self, dim, correction=int(unbiased), keepdim=keepdim)
+def _unbiased(name: str, returns: str) -> None:
+    """The older overloads: the correction as a truth value."""
 
-        title = "".join(p.capitalize() for p in name.split("_"))
-        type(f"{title}Unbiased", (Composite,), {"schema": f"{name}(Tensor self, bool unbiased=True) -> {returns}",
-             "decompose": unbiased_all, "__module__": __name__})  # fmt: skip
-        type(f"{title}Dim", (Composite,), {"schema": f"{name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> {returns}",
-             "decompose": unbiased_dim, "out": "out", "__module__": __name__})  # fmt: skip
+    def unbiased_all(self: Tensor, unbiased: bool) -> Any:
+        return getattr(aten, name)(self, None, correction=int(unbiased))
+
+    def unbiased_dim(self: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> Any:
+        return getattr(aten, name)(self, dim, correction=int(unbiased), keepdim=keepdim)
+
+    title = "".join(p.capitalize() for p in name.split("_"))
+    type(
+        f"{title}Unbiased",
+        (Composite,),
+        {
+            "schema": f"{name}(Tensor self, bool unbiased=True) -> {returns}",
+            "decompose": unbiased_all,
+            "__module__": __name__,
+        },
+    )
+    type(
+        f"{title}Dim",
+        (Composite,),
+        {
+            "schema": f"{name}.dim(Tensor self, int[1]? dim, bool unbiased=True, bool "
+            f"keepdim=False) -> {returns}",
+            "decompose": unbiased_dim,
+            "out": "out",
+            "__module__": __name__,
+        },
+    )
 
 
 _moments()
+for _n, _returns in (
+    ("var", "Tensor"),
+    ("std", "Tensor"),
+    ("var_mean", "(Tensor, Tensor)"),
+    ("std_mean", "(Tensor, Tensor)"),
+):
+    _unbiased(_n, _returns)
 
 
 class Logsumexp(Reduction):
@@ -498,7 +586,10 @@ class Equal(Composite):
 class Allclose(Composite):
     """Whether all elements are close."""
 
-    schema = "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool"
+    schema = (
+        "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool "
+        "equal_nan=False) -> bool"
+    )
 
     def decompose(self: Tensor, other: Tensor, rtol: float, atol: float, equal_nan: bool) -> bool:
         return bool(aten.all(aten.isclose(self, other, rtol, atol, equal_nan)).item())

@@ -30,6 +30,7 @@ from flambeau._src.ops import (  # noqa: F401
     margins,
     matmul,
     matrices,
+    matrix_functions,
     norm,
     normalise,
     padding,
@@ -61,8 +62,9 @@ def all_ops() -> Iterator[Op]:
 
 
 def kernel_requests() -> list[tuple[Any, ...]]:
-    """The kernels that are built with the package: what calling the common operators on small tensors
-    asks for. Each is (name, expr, kind, inputs, outputs, number of parameters, their kinds)."""
+    """The kernels that are built with the package: what calling the common operators on small
+    tensors asks for. Each is (name, expr, kind, inputs, outputs, number of parameters, their
+    kinds)."""
     found: dict[Any, tuple[Any, ...]] = {}
 
     def collect(name: str, expr: Any, kind: str, ins: Any, outs: Any, kinds: Any, key: Any) -> None:
@@ -91,8 +93,8 @@ def kernel_requests() -> list[tuple[Any, ...]]:
 
 
 _FLOATS = (
-    "exp log log1p expm1 sqrt rsqrt sin cos tanh sigmoid erf relu gelu silu neg abs floor round reciprocal isnan "
-    "isfinite sign"
+    "exp log log1p expm1 sqrt rsqrt sin cos tanh sigmoid erf relu gelu silu neg abs floor round "
+    "reciprocal isnan isfinite sign"
 ).split()
 _PAIRS = "add sub mul div maximum minimum pow eq ne lt le gt ge".split()
 _REDUCED = "sum mean amax amin logsumexp".split()
@@ -114,18 +116,39 @@ def _call_all(d: Any) -> None:
     for name in _REDUCED:
         _quietly(getattr(aten, name), x, [1])
     for call in (
-        lambda: aten.sum(x), lambda: aten.max(x, 1), lambda: aten.argmax(x, 1), lambda: aten.var_mean(x, [1], correction=0),
-        lambda: aten._softmax(x, 1, False), lambda: aten._log_softmax(x, 1, False), lambda: aten.cumsum(x, 1),
-        lambda: aten._softmax_backward_data(x, y, 1, d), lambda: aten._log_softmax_backward_data(x, y, 1, d),
-        lambda: aten.native_layer_norm(x, [4], y[0], m[0], 1e-5), lambda: aten.native_layer_norm(x, [4], y[0], None, 1e-5),
+        lambda: aten.sum(x),
+        lambda: aten.max(x, 1),
+        lambda: aten.argmax(x, 1),
+        lambda: aten.var_mean(x, [1], correction=0),
+        lambda: aten._softmax(x, 1, False),
+        lambda: aten._log_softmax(x, 1, False),
+        lambda: aten.cumsum(x, 1),
+        lambda: aten._softmax_backward_data(x, y, 1, d),
+        lambda: aten._log_softmax_backward_data(x, y, 1, d),
+        lambda: aten.native_layer_norm(x, [4], y[0], m[0], 1e-5),
+        lambda: aten.native_layer_norm(x, [4], y[0], None, 1e-5),
         lambda: aten.native_layer_norm(x, [4], None, None, 1e-5),
-        lambda: aten.native_layer_norm_backward(x, y, [4], m[:, :1], m[:, 1:2], y[0], m[0], [True, True, True]),
-        lambda: aten.threshold_backward(x, y, 0), lambda: aten.tanh_backward(x, y), lambda: aten.sigmoid_backward(x, y),
-        lambda: aten.gelu_backward(x, y), lambda: aten.gelu(x, approximate="tanh"), lambda: aten.gelu_backward(x, y, approximate="tanh"),
-        lambda: aten.silu_backward(x, y), lambda: aten.where(x > 0, x, y), lambda: aten.masked_fill(x, x > 0, 0.0),
-        lambda: aten.clamp(x, 0.0, 1.0), lambda: aten.clamp(x, min=0.0), lambda: aten.addcmul(x, y, m), lambda: aten.addcdiv(x, y, m),
-        lambda: aten.lerp(x, y, 0.5), lambda: aten.pow(x, 2), lambda: aten.pow(x, 3), lambda: aten.rsub(x, 1.0),
-    ):  # fmt: skip
+        lambda: aten.native_layer_norm_backward(
+            x, y, [4], m[:, :1], m[:, 1:2], y[0], m[0], [True, True, True]
+        ),
+        lambda: aten.threshold_backward(x, y, 0),
+        lambda: aten.tanh_backward(x, y),
+        lambda: aten.sigmoid_backward(x, y),
+        lambda: aten.gelu_backward(x, y),
+        lambda: aten.gelu(x, approximate="tanh"),
+        lambda: aten.gelu_backward(x, y, approximate="tanh"),
+        lambda: aten.silu_backward(x, y),
+        lambda: aten.where(x > 0, x, y),
+        lambda: aten.masked_fill(x, x > 0, 0.0),
+        lambda: aten.clamp(x, 0.0, 1.0),
+        lambda: aten.clamp(x, min=0.0),
+        lambda: aten.addcmul(x, y, m),
+        lambda: aten.addcdiv(x, y, m),
+        lambda: aten.lerp(x, y, 0.5),
+        lambda: aten.pow(x, 2),
+        lambda: aten.pow(x, 3),
+        lambda: aten.rsub(x, 1.0),
+    ):
         _quietly(call)
 
 
@@ -140,10 +163,20 @@ def _call_exact(d: Any) -> None:
     x, y = (aten.ones((4, 4), dtype=d) for _ in range(2))
     _call_pairs(x, y)
     for call in (
-        lambda: aten.sum(x), lambda: aten.sum(x, [1]), lambda: aten.any(x), lambda: aten.all(x), lambda: aten.bitwise_and(x, y),
-        lambda: aten.bitwise_or(x, y), lambda: aten.bitwise_not(x), lambda: aten.logical_not(x), lambda: aten.logical_and(x, y),
-        lambda: aten.max(x, 1), lambda: aten.argmax(x, 1), lambda: aten.cumsum(x, 1), lambda: aten.where(x > 0, x, y),
-    ):  # fmt: skip
+        lambda: aten.sum(x),
+        lambda: aten.sum(x, [1]),
+        lambda: aten.any(x),
+        lambda: aten.all(x),
+        lambda: aten.bitwise_and(x, y),
+        lambda: aten.bitwise_or(x, y),
+        lambda: aten.bitwise_not(x),
+        lambda: aten.logical_not(x),
+        lambda: aten.logical_and(x, y),
+        lambda: aten.max(x, 1),
+        lambda: aten.argmax(x, 1),
+        lambda: aten.cumsum(x, 1),
+        lambda: aten.where(x > 0, x, y),
+    ):
         _quietly(call)
 
 

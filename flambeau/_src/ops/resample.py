@@ -1,8 +1,8 @@
 """Resizing: nearest, linear, cubic and anti-aliased interpolation of the spatial dimensions.
 
 Every mode is a linear map along each dimension: an output place is a weighted sum of a few input
-places (`taps`). Coordinates are computed in float64, but for the nearest place, where rounding decides,
-in the dtype in which values are (float32 for 16-bit)."""
+places (`taps`). Coordinates are computed in float64, but for the nearest place, where rounding
+decides, in the dtype in which values are (float32 for 16-bit)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def _check(x_shape: Sequence[int], size: Sequence[int], d: int) -> None:
         before = ", ".join(f"{c}: {s}" for c, s in zip(names, x_shape[2:], strict=True))
         after = ", ".join(f"{c}: {s}" for c, s in zip(names, size, strict=True))
         raise RuntimeError(
-            f"Input and output sizes should be greater than 0, but got input ({before}) {'and ' if d == 1 else ''}output ({after})"
+            f"Input and output sizes should be greater than 0, but got input ({before}) "
+            f"{'and ' if d == 1 else ''}output ({after})"
         )
 
 
@@ -159,7 +160,8 @@ class Resampling:
         _check(x.shape, size, self.d)
         if not all(x.shape[1:]):
             raise RuntimeError(
-                f"Non-empty {self.d + 2}D data tensor expected but got a tensor with sizes {list(x.shape)}"
+                f"Non-empty {self.d + 2}D data tensor expected but got a tensor with sizes "
+                f"{list(x.shape)}"
             )
         if not x.dtype.is_floating_point and x.dtype is not dt.uint8:
             kernel = (
@@ -207,12 +209,14 @@ class Resampling:
         full = [*shape[:2], *size]
         if g.dim() != self.d + 2:
             raise RuntimeError(
-                f"Expected grad_output to be a tensor of dimension {self.d + 2} but got: dimension {g.dim()}"
+                f"Expected grad_output to be a tensor of dimension {self.d + 2} but got: dimension "
+                f"{g.dim()}"
             )
         for i, n in enumerate(full):
             if g.shape[i] != n:
                 raise RuntimeError(
-                    f"Expected grad_output to have the same shape as output; output.size({i}) = {n} but got grad_output.size({i}) = {g.shape[i]}"
+                    f"Expected grad_output to have the same shape as output; output.size({i}) = "
+                    f"{n} but got grad_output.size({i}) = {g.shape[i]}"
                 )
         return TensorSpec(shape, g.dtype, g.device, _stride(shape, g))
 
@@ -245,7 +249,8 @@ class Resampling:
             spatial = x.shape[2:]
             if len(factors) != len(spatial):
                 raise RuntimeError(
-                    f"It is expected scale_factors equals to {len(spatial)}, but got size {len(factors)}"
+                    f"It is expected scale_factors equals to {len(spatial)}, but got size "
+                    f"{len(factors)}"
                 )
             size = [math.floor(float(n) * f) for n, f in zip(spatial, factors, strict=True)]
             scales = tuple(factors)
@@ -255,7 +260,8 @@ class Resampling:
         return self.call(x, size, *head, *scales)
 
     def call(self, *args: Any) -> Any:
-        """The overload that takes sizes (which of the two a call means, its arguments need not say)."""
+        """The overload that takes sizes (which of the two a call means, its
+        arguments need not say)."""
         return dispatch(packet(self.name).ops[1], args)
 
     def samples(self, s: Any) -> Iterator[Any]:
@@ -282,21 +288,49 @@ def declare_resampling(name: str, d: int, mode: str, smooth: bool = False) -> No
         else node.replace(f"exact{d}d", f"Exact{d}D").replace(f"{d}d", f"{d}D")
     )
     common = {"__module__": __name__, "public": "nn", "geometry_only": False}
-    type(name + "_vec", (Composite,), {
-        "__doc__": f"Resize the spatial dimensions ({mode}).", "__module__": __name__, "public": "nn", "decompose": lambda *a: r.plain(*a),
-        "schema": f"{name}.vec(Tensor input, SymInt[]? output_size, {head}float[]? scale_factors) -> Tensor",
-    })  # fmt: skip
-    type(name, (Opaque,), {
-        "__doc__": f"Resize the spatial dimensions ({mode}).", "meta": lambda *a: r.meta(*a), "kernel": lambda *a: r.kernel(*a),
-        "vjp": lambda *a: r.vjp(*a), "samples": lambda s: r.samples(s), "out": "out", "node_name": node,
-        "schema": f"{name}(Tensor self, SymInt[{d}] output_size, {head}{scales}) -> Tensor", **common,
-    })  # fmt: skip
-    type(name + "_backward", (Opaque,), {
-        "__doc__": f"The gradient of {name}.", "meta": lambda *a: r.back_meta(*a), "kernel": lambda *a: r.back_kernel(*a),
-        "vjp": lambda *a: r.back_vjp(*a), "out": "grad_input", "out_args": ("grad_input",), "node_name": node + "Backward",
-        "schema": f"{name}_backward(Tensor grad_output, SymInt[{d}] output_size, SymInt[{d + 2}] input_size, {head}{scales}) -> Tensor",
-        **common,
-    })  # fmt: skip
+    type(
+        name + "_vec",
+        (Composite,),
+        {
+            "__doc__": f"Resize the spatial dimensions ({mode}).",
+            "__module__": __name__,
+            "public": "nn",
+            "decompose": lambda *a: r.plain(*a),
+            "schema": f"{name}.vec(Tensor input, SymInt[]? output_size, {head}float[]? "
+            "scale_factors) -> Tensor",
+        },
+    )
+    type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": f"Resize the spatial dimensions ({mode}).",
+            "meta": lambda *a: r.meta(*a),
+            "kernel": lambda *a: r.kernel(*a),
+            "vjp": lambda *a: r.vjp(*a),
+            "samples": lambda s: r.samples(s),
+            "out": "out",
+            "node_name": node,
+            "schema": f"{name}(Tensor self, SymInt[{d}] output_size, {head}{scales}) -> Tensor",
+            **common,
+        },
+    )
+    type(
+        name + "_backward",
+        (Opaque,),
+        {
+            "__doc__": f"The gradient of {name}.",
+            "meta": lambda *a: r.back_meta(*a),
+            "kernel": lambda *a: r.back_kernel(*a),
+            "vjp": lambda *a: r.back_vjp(*a),
+            "out": "grad_input",
+            "out_args": ("grad_input",),
+            "node_name": node + "Backward",
+            "schema": f"{name}_backward(Tensor grad_output, SymInt[{d}] output_size, "
+            f"SymInt[{d + 2}] input_size, {head}{scales}) -> Tensor",
+            **common,
+        },
+    )
 
 
 for _d in (1, 2, 3):

@@ -40,10 +40,21 @@ def _scan(name: str, vjp: Any) -> None:
         slot("copy_into")(outs[0], result)
         return True
 
-    cls = type(name, (Opaque,), {
-        "__doc__": f"{name} along a dimension.", "__module__": __name__, "meta": meta, "compute_out": compute_out, "kernel": kernel, "vjp": vjp, "inplace": True, "out": "out",
-        "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
-    })  # fmt: skip
+    cls = type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": f"{name} along a dimension.",
+            "__module__": __name__,
+            "meta": meta,
+            "compute_out": compute_out,
+            "kernel": kernel,
+            "vjp": vjp,
+            "inplace": True,
+            "out": "out",
+            "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
+        },
+    )
 
 
 def reversed_cumsum(g: Any, dim: int) -> Any:
@@ -127,11 +138,21 @@ def _extreme_scan(name: str) -> None:
         zeros = aten.zeros(x.shape, dtype=g[0].dtype, device=x.device)
         return aten.scatter_add(zeros, wrap_dim(dim, x.dim()), b.outs[1], g[0])
 
-    cls = type(name, (Opaque,), {
-        "__doc__": f"The running {short} and where it stands.", "__module__": __name__, "meta": meta, "kernel": kernel, "vjp": vjp,
-        "schema": f"{name}(Tensor self, int dim) -> (Tensor values, Tensor indices)", "out": "out", "out_args": ("values", "indices"),
-        "differentiable": (0,),
-    })  # fmt: skip
+    cls = type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": f"The running {short} and where it stands.",
+            "__module__": __name__,
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "schema": f"{name}(Tensor self, int dim) -> (Tensor values, Tensor indices)",
+            "out": "out",
+            "out_args": ("values", "indices"),
+            "differentiable": (0,),
+        },
+    )
 
 
 _extreme_scan("cummax")
@@ -176,7 +197,10 @@ def pick_vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
 class SortStable(Opaque):
     """Sorted along a dimension, with the indices; equal elements keep their order."""
 
-    schema = "sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)"
+    schema = (
+        "sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) "
+        "-> (Tensor values, Tensor indices)"
+    )
     out = "values_stable"
     out_args = ("values", "indices")
     differentiable = (0,)
@@ -257,7 +281,10 @@ class Msort(Composite):
 class Topk(Opaque):
     """The k largest (or smallest) along a dimension, with the indices."""
 
-    schema = "topk(Tensor self, int k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)"
+    schema = (
+        "topk(Tensor self, int k, int dim=-1, bool largest=True, bool sorted=True) "
+        "-> (Tensor values, Tensor indices)"
+    )
     out = "values"
     out_args = ("values", "indices")
     differentiable = (0,)
@@ -281,7 +308,10 @@ class Topk(Opaque):
 class Kthvalue(Opaque):
     """The k-th smallest along a dimension, with its index."""
 
-    schema = "kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)"
+    schema = (
+        "kthvalue(Tensor self, int k, int dim=-1, bool keepdim=False) "
+        "-> (Tensor values, Tensor indices)"
+    )
     out = "values"
     out_args = ("values", "indices")
     differentiable = (0,)

@@ -1,6 +1,7 @@
 """Bit shifts, and the in-place forms that Python's augmented operators call.
 
-A shift by a negative number, or by as many bits as there are, gives 0; to the right it gives the sign.
+A shift by a negative number, or by as many bits as there are, gives 0; to the right it gives the
+sign.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def _declare(full: str, dunder: str, operator: Callable[[Any, Any], Any]) -> Non
         yield s.sample(s.ints((3,), -9, 9), 2)
 
     common = {
-        "expr": expr, "check": check, "differentiable": False, "samples": samples, "__module__": __name__,
+        "expr": expr, "check": check, "differentiable": False, "samples": samples,
+        "__module__": __name__,
     }  # fmt: skip
     type(full, (Pointwise,), {
         **common, "schema": f"{full}.Tensor(Tensor self, Tensor other) -> Tensor",

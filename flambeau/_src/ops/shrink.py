@@ -58,7 +58,8 @@ class Softshrink(Pointwise):
         }.get(x.dtype, 3.40282e38)
         if not 0 <= lambd <= top:
             raise RuntimeError(
-                f"lambda must be in range [0, {top:g}] for input dtype {dt.scalar_name(x.dtype)}, but found {lambd:g}"
+                f"lambda must be in range [0, {top:g}] for input dtype {dt.scalar_name(x.dtype)}, "
+                f"but found {lambd:g}"
             )
 
     def expr(k: Any, x: Any, lambd: Any) -> Any:
@@ -75,10 +76,22 @@ def _shrink_backward(name: str, schema: str, public: str) -> None:
     def vjp(b: Any, gg: Any, g: Any, x: Any, lambd: Any) -> Any:
         return getattr(aten, name)(gg, x, lambd), aten.zeros_like(gg) if b.needs[1] else None
 
-    type(name, (Pointwise,), {
-        "__doc__": "grad_output outside [-lambd, lambd].", "__module__": __name__, "schema": schema, "inplace": False, "apart": ("lambd",),
-        "public": public, "expr": expr, "vjp": vjp, "out": "grad_input", "out_args": ("grad_input",),
-    })  # fmt: skip
+    type(
+        name,
+        (Pointwise,),
+        {
+            "__doc__": "grad_output outside [-lambd, lambd].",
+            "__module__": __name__,
+            "schema": schema,
+            "inplace": False,
+            "apart": ("lambd",),
+            "public": public,
+            "expr": expr,
+            "vjp": vjp,
+            "out": "grad_input",
+            "out_args": ("grad_input",),
+        },
+    )
 
 
 _shrink_backward(
@@ -108,14 +121,16 @@ class Relu6(Composite):
 
 
 class Prelu(Composite):
-    """self, scaled by a learned slope where negative; one slope or one a channel (He et al. 2015)."""
+    """self, scaled by a learned slope where negative; one slope or one a
+    channel (He et al. 2015)."""
 
     schema = "prelu(Tensor self, Tensor weight) -> Tensor"
 
     def decompose(x: Tensor, weight: Tensor) -> Tensor:
         if x.dtype is not weight.dtype:
             raise RuntimeError(
-                f"prelu: Type promoting not supported. Got {dt.scalar_name(x.dtype)} and {dt.scalar_name(weight.dtype)}"
+                f"prelu: Type promoting not supported. Got {dt.scalar_name(x.dtype)} and "
+                f"{dt.scalar_name(weight.dtype)}"
             )
         if weight.numel() != 1:
             if not x.dim():
@@ -123,12 +138,13 @@ class Prelu(Composite):
             channels = x.shape[1] if x.dim() > 1 else 1
             if weight.dim() <= 1 and channels != weight.numel():
                 raise RuntimeError(
-                    "Mismatch of parameter numbers and input channel size. Found parameter numbers = "
-                    f"{weight.numel()} and channel size = {channels}."
+                    "Mismatch of parameter numbers and input channel size. Found parameter numbers "
+                    f"= {weight.numel()} and channel size = {channels}."
                 )
         if weight.dim() > 1:
             raise RuntimeError(
-                f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.dim()}"
+                "prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
+                f"{weight.dim()}"
             )
         if weight.dim() != x.dim():
             if not x.dim():
@@ -254,12 +270,12 @@ class GluBackward(Opaque):
 
 
 class RreluWithNoise(Declaration):
-    """self, scaled by a slope drawn for each negative element in training, and by the mean slope else.
-    `noise` receives the slopes."""
+    """self, scaled by a slope drawn for each negative element in training, and by the mean slope
+    else. `noise` receives the slopes."""
 
     schema = (
-        "rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar upper=0.3333333333333333, "
-        "bool training=False, Generator? generator=None) -> Tensor"
+        "rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar "
+        "upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor"
     )
     kind = "opaque"
     public = "nn"
@@ -270,7 +286,8 @@ class RreluWithNoise(Declaration):
     ) -> Tensor:
         if x.shape != noise.shape:
             raise RuntimeError(
-                f"noise tensor shape must match self tensor shape. Got self.shape = {list(x.shape)} noise.shape = {list(noise.shape)}"
+                "noise tensor shape must match self tensor shape. Got self.shape = "
+                f"{list(x.shape)} noise.shape = {list(noise.shape)}"
             )
         return _rrelu(x, noise, lower, upper, training, generator)
 
@@ -302,8 +319,8 @@ class RreluBackward(Opaque):
     """The gradient of rrelu_with_noise."""
 
     schema = (
-        "rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, "
-        "bool self_is_result) -> Tensor"
+        "rrelu_with_noise_backward(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, "
+        "Scalar upper, bool training, bool self_is_result) -> Tensor"
     )
     public = "function"
 
@@ -355,7 +372,10 @@ class RreluBackward(Opaque):
 class Rrelu(Composite):
     """Leaky relu with random slopes in training (Xu et al. 2015)."""
 
-    schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor"
+    schema = (
+        "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.3333333333333333, bool "
+        "training=False, Generator? generator=None) -> Tensor"
+    )
     inplace = True
     public = "function"
 

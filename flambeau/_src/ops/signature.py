@@ -11,9 +11,10 @@ from flambeau._src.ops.schema import Arg, Schema
 __all__ = ["AliasInfo", "Argument", "FunctionSchema", "JitType"]
 
 _SHOWN = {
-    "int": "int", "float": "float", "bool": "bool", "Scalar": "number", "str": "str", "Tensor": "Tensor",
-    "ScalarType": "ScalarType", "Layout": "Layout", "Device": "Device", "MemoryFormat": "MemoryFormat",
-    "Generator": "Generator", "complex": "complex",
+    "int": "int", "float": "float", "bool": "bool", "Scalar": "number", "str": "str",
+    "Tensor": "Tensor",
+    "ScalarType": "ScalarType", "Layout": "Layout", "Device": "Device",
+    "MemoryFormat": "MemoryFormat", "Generator": "Generator", "complex": "complex",
 }  # fmt: skip
 
 

@@ -1,8 +1,7 @@
-"""Linear systems, least squares, pseudo-inverses and functions of matrices."""
+"""Linear systems, least squares and pseudo-inverses."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,6 @@ from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.factor import (
-    check_floating,
     check_matrix,
     columned,
     lu_arrays,
@@ -32,7 +30,8 @@ def batch_of(a: Tensor, b: Tensor) -> list[int]:
         return list(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
     except ValueError:
         raise RuntimeError(
-            f"The batch dimensions of the tensors cannot be broadcast: {list(a.shape)} and {list(b.shape)}"
+            f"The batch dimensions of the tensors cannot be broadcast: {list(a.shape)} and "
+            f"{list(b.shape)}"
         ) from None
 
 
@@ -81,14 +80,15 @@ class SolveEx(Opaque):
     def meta(a: Tensor, b: Tensor, left: bool, check: bool) -> Any:
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"linalg.solve: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+                "linalg.solve: Expected A and B to have the same dtype, but found A of type "
+                f"{dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
             )
         check_matrix(a, "linalg.solve", square=True)
         vector = is_vector(a, b)
         if vector and not left:
             raise RuntimeError(
-                "linalg.solve: Vector broadcasting of the left hand side is not supported for left=False. In this case "
-                "linalg.solve is equivalent to B / A.squeeze(-1)"
+                "linalg.solve: Vector broadcasting of the left hand side is not supported for "
+                "left=False. In this case linalg.solve is equivalent to B / A.squeeze(-1)"
             )
         shape = [*b.shape, 1] if vector else list(b.shape)
         if len(shape) < 2:
@@ -97,7 +97,8 @@ class SolveEx(Opaque):
         if n != a.shape[-1]:
             word = "AX = B" if left else "XA = B"
             raise RuntimeError(
-                f"linalg.solve: Incompatible shapes of A and B for the equation {word} ({a.shape[-2]}x{a.shape[-1]} and {shape[-2]}x{shape[-1]})"
+                f"linalg.solve: Incompatible shapes of A and B for the equation {word} "
+                f"({a.shape[-2]}x{a.shape[-1]} and {shape[-2]}x{shape[-1]})"
             )
         import numpy as np  # lazy: NumPy is heavy
 
@@ -105,7 +106,8 @@ class SolveEx(Opaque):
         full = [*batch, *shape[-2:]]
         result = TensorSpec(full[:-1], a.dtype, a.device) if vector else columned(full, a)
         return (
-            result, columned(a.shape, a), TensorSpec(a.shape[:-1], dt.int32, a.device), TensorSpec(a.shape[:-2], dt.int32, a.device),
+            result, columned(a.shape, a), TensorSpec(a.shape[:-1], dt.int32, a.device),
+            TensorSpec(a.shape[:-2], dt.int32, a.device),
         )  # fmt: skip
 
     def kernel(outs: Any, a: Tensor, b: Tensor, left: bool, check: bool) -> None:
@@ -154,7 +156,10 @@ class SolveEx(Opaque):
 class SolveExPublic(Composite):
     """linalg.solve with info instead of an error."""
 
-    schema = "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)"
+    schema = (
+        "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) "
+        "-> (Tensor result, Tensor info)"
+    )
     public = ""
     out = "out"
     out_args = ("result", "info")
@@ -180,7 +185,10 @@ class Solve(Composite):
 class SolveTriangular(Opaque):
     """X with A X = B for triangular A; unitriangular takes the diagonal as ones."""
 
-    schema = "linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor"
+    schema = (
+        "linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool "
+        "unitriangular=False) -> Tensor"
+    )
     public = ""
     out = "out"
 
@@ -188,14 +196,16 @@ class SolveTriangular(Opaque):
         name = "linalg.solve_triangular"
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"{name}: Expected A and B to have the same dtype, but found A of type {dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+                f"{name}: Expected A and B to have the same dtype, but found A of type "
+                f"{dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
             )
         check_matrix(a, name, square=True)
         check_matrix(b, name, "B")
         if a.shape[-1] != (b.shape[-2] if left else b.shape[-1]):
             raise RuntimeError(
-                f"{name}: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
-                f"({a.shape[-2]}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
+                f"{name}: Incompatible shapes of A and B for the equation "
+                f"{'AX = B' if left else 'XA = B'} ({a.shape[-2]}x{a.shape[-1]} and "
+                f"{b.shape[-2]}x{b.shape[-1]})"
             )
         return columned([*batch_of(a, b), *b.shape[-2:]], b)
 
@@ -231,8 +241,8 @@ class TriangularSolve(Opaque):
     """The old name of solve_triangular: (X, a copy of A)."""
 
     schema = (
-        "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> "
-        "(Tensor solution, Tensor cloned_coefficient)"
+        "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool "
+        "unitriangular=False) -> (Tensor solution, Tensor cloned_coefficient)"
     )
     out = "X"
     out_args = ("X", "M")
@@ -242,15 +252,18 @@ class TriangularSolve(Opaque):
         for name, t in (("b", b), ("A", a)):
             if t.dim() < 2:
                 raise RuntimeError(
-                    f"torch.triangular_solve: Expected {name} to have at least 2 dimensions, but it has {t.dim()} dimensions instead"
+                    f"torch.triangular_solve: Expected {name} to have at least 2 dimensions, but "
+                    f"it has {t.dim()} dimensions instead"
                 )
         if a.shape[-1] != a.shape[-2]:
             raise RuntimeError(
-                f"triangular_solve: A must be batches of square matrices, but they are {a.shape[-2]} by {a.shape[-1]} matrices"
+                "triangular_solve: A must be batches of square matrices, but they are "
+                f"{a.shape[-2]} by {a.shape[-1]} matrices"
             )
         if a.shape[-1] != b.shape[-2]:
             raise RuntimeError(
-                f"Incompatible matrix sizes for triangular_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
+                f"Incompatible matrix sizes for triangular_solve: each A matrix is {a.shape[-1]} "
+                f"by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
             )
         batch = batch_of(a, b)
         return columned([*batch, *b.shape[-2:]], b), columned([*batch, *a.shape[-2:]], a)
@@ -295,7 +308,8 @@ class CholeskySolve(Opaque):
         check_matrix(a, "cholesky_solve", square=True)
         if a.shape[-1] != b.shape[-2]:
             raise RuntimeError(
-                f"Incompatible matrix sizes for cholesky_solve: each A matrix is {a.shape[-1]} by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
+                f"Incompatible matrix sizes for cholesky_solve: each A matrix is {a.shape[-1]} by "
+                f"{a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
             )
         return columned([*batch_of(a, b), *b.shape[-2:]], b)
 
@@ -351,7 +365,10 @@ class CholeskyInverse(Opaque):
 class LuFactorEx(Opaque):
     """P L U = A with L and U in one matrix, pivots counted from 1."""
 
-    schema = "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots, Tensor info)"
+    schema = (
+        "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) "
+        "-> (Tensor LU, Tensor pivots, Tensor info)"
+    )
     public = ""
     out = "out"
     out_args = ("LU", "pivots", "info")
@@ -365,7 +382,8 @@ class LuFactorEx(Opaque):
         check_matrix(a, "torch.lu_factor")
         *batch, m, n = a.shape
         return (
-            columned(a.shape, a), TensorSpec([*batch, min(m, n)], dt.int32, a.device), TensorSpec(batch, dt.int32, a.device),
+            columned(a.shape, a), TensorSpec([*batch, min(m, n)], dt.int32, a.device),
+            TensorSpec(batch, dt.int32, a.device),
         )  # fmt: skip
 
     def kernel(outs: Any, a: Tensor, pivot: bool, check: bool) -> None:
@@ -446,7 +464,10 @@ class LuFactor(Composite):
 class LuUnpack(Opaque):
     """P, L and U from lu_factor's matrix and pivots."""
 
-    schema = "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)"
+    schema = (
+        "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool "
+        "unpack_pivots=True) -> (Tensor P, Tensor L, Tensor U)"
+    )
     public = "function"
     out = "out"
     out_args = ("P", "L", "U")
@@ -456,8 +477,9 @@ class LuUnpack(Opaque):
     def meta(lu: Tensor, pivots: Tensor, data: bool, pivot: bool) -> Any:
         if pivot and pivots.dtype is not dt.int32:
             raise RuntimeError(
-                "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 dtype.\n"
-                "Note: this function is intended to be used with the output produced by torch.linalg.lu_factor"
+                "torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of torch.int32 "
+                "dtype.\nNote: this function is intended to be used with the output produced by "
+                "torch.linalg.lu_factor"
             )
         *batch, m, n = lu.shape
         k = min(m, n)
@@ -540,7 +562,10 @@ class Lu(Opaque):
 class LuSolve(Opaque):
     """X with A X = B from A's LU factors."""
 
-    schema = "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor"
+    schema = (
+        "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool "
+        "adjoint=False) -> Tensor"
+    )
     public = ""
     out = "out"
 
@@ -548,7 +573,8 @@ class LuSolve(Opaque):
         check_matrix(lu, "torch.linalg.lu_solve", "LU", square=True)
         if lu.dtype is not b.dtype:
             raise RuntimeError(
-                f"linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type {dt.scalar_name(lu.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
+                "linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type "
+                f"{dt.scalar_name(lu.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
             )
         if pivots.dtype is not dt.int32:
             raise RuntimeError(
@@ -556,12 +582,14 @@ class LuSolve(Opaque):
             )
         if lu.shape[-1] != (b.shape[-2] if left else b.shape[-1]):
             raise RuntimeError(
-                f"linalg.lu_solve: Incompatible shapes of A and B for the equation {'AX = B' if left else 'XA = B'} "
-                f"({lu.shape[-2]}x{lu.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
+                "linalg.lu_solve: Incompatible shapes of A and B for the equation "
+                f"{'AX = B' if left else 'XA = B'} ({lu.shape[-2]}x{lu.shape[-1]} and "
+                f"{b.shape[-2]}x{b.shape[-1]})"
             )
         if tuple(lu.shape[:-1]) != tuple(pivots.shape):
             raise RuntimeError(
-                "linalg.lu_solve: Number of pivots per batch should be same as the dimension of the matrix"
+                "linalg.lu_solve: Number of pivots per batch should be same as the dimension of "
+                "the matrix"
             )
         return columned([*batch_of(lu, b), *b.shape[-2:]], b)
 
@@ -614,7 +642,10 @@ class TorchLuSolve(Composite):
 class LuWithInfo(Composite):
     """What torch.lu calls."""
 
-    schema = "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots, Tensor info)"
+    schema = (
+        "_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) "
+        "-> (Tensor LU, Tensor pivots, Tensor info)"
+    )
     public = "function"
 
     def decompose(a: Tensor, pivot: bool, check: bool) -> Any:
@@ -640,14 +671,17 @@ def _tolerances(a: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
             rtol = 0.0 if atol > 0 else standard
     as_tensor = lambda v: (
         v if isinstance(v, Tensor) else aten.full((), 0.0 if v is None else float(v), dtype=kind)
-    )  # noqa: E731
+    )
     return as_tensor(atol), as_tensor(rtol)
 
 
 class PinvTensor(Opaque):
     """The Moore-Penrose inverse; singular values below max(atol, rtol σ₁) count as 0."""
 
-    schema = "linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor"
+    schema = (
+        "linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool "
+        "hermitian=False) -> Tensor"
+    )
     public = ""
     out = "atol_rtol_tensor_out"
     node_name = "LinalgPinv"
@@ -679,7 +713,7 @@ class PinvTensor(Opaque):
         u, s, vh = np.linalg.svd(x, False)
         keep = s > np.maximum(at, rt * s.max(-1, keepdims=True))
         inverse = np.where(keep, 1 / np.where(keep, s, 1), 0).astype(s.dtype)
-        h = lambda v: np.conj(np.swapaxes(v, -1, -2))  # noqa: E731
+        h = lambda v: np.conj(np.swapaxes(v, -1, -2))
         put(out, np.matmul(h(vh) * inverse[..., None, :], h(u)))
 
     def vjp(b: Any, g: Any, a: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
@@ -712,7 +746,10 @@ def pinv_gradient(g: Any, p: Any, a: Any) -> Any:
 class PinvFloat(Composite):
     """The Moore-Penrose inverse with tolerances as numbers."""
 
-    schema = "linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor"
+    schema = (
+        "linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool "
+        "hermitian=False) -> Tensor"
+    )
     public = ""
     out = "atol_rtol_float_out"
 
@@ -767,21 +804,26 @@ class Lstsq(Opaque):
             raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension.")
         if a.dtype is not b.dtype:
             raise RuntimeError(
-                f"torch.linalg.lstsq: Expected input and other to have the same dtype, but got input's dtype {dt.scalar_name(a.dtype)} and other's dtype {dt.scalar_name(b.dtype)}"
+                "torch.linalg.lstsq: Expected input and other to have the same dtype, but got "
+                f"input's dtype {dt.scalar_name(a.dtype)} and other's dtype "
+                f"{dt.scalar_name(b.dtype)}"
             )
         if a.dim() - b.dim() not in (0, 1):
             raise RuntimeError(
-                "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and (input.dim() - other.dim()) <= 1"
+                "torch.linalg.lstsq: input.dim() must be greater or equal to other.dim() and "
+                "(input.dim() - other.dim()) <= 1"
             )
         if driver is not None and driver not in ("gels", "gelsy", "gelsd", "gelss"):
             raise RuntimeError(
-                f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), received {driver}"
+                "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, "
+                f"gelss), received {driver}"
             )
         vector = is_vector(a, b) and a.dim() - b.dim() == 1
         rows = b.shape[-1] if vector else b.shape[-2]
         if rows != a.shape[-2]:
             raise RuntimeError(
-                f"torch.linalg.lstsq: input.size(-2) should match other.size({-1 if vector else -2})"
+                "torch.linalg.lstsq: input.size(-2) should match "
+                f"other.size({-1 if vector else -2})"
             )
         shape = [*b.shape, 1] if vector else list(b.shape)
         *batch, m, n = a.shape
@@ -820,7 +862,7 @@ class Lstsq(Opaque):
         rcond = np.finfo(x.dtype).eps * max(x.shape[-2:]) if rcond is None else rcond
         u, s, vh = np.linalg.svd(x, False)
         keep = s > rcond * s.max(-1, keepdims=True)
-        h = lambda v: np.conj(np.swapaxes(v, -1, -2))  # noqa: E731
+        h = lambda v: np.conj(np.swapaxes(v, -1, -2))
         inverse = np.where(keep, 1 / np.where(keep, s, 1), 0).astype(s.dtype)
         r = np.matmul(h(vh), inverse[..., None] * np.matmul(h(u), y))
         put(outs[0], r[..., 0] if vector else r)
@@ -838,128 +880,3 @@ class Lstsq(Opaque):
         ga = pinv_gradient(aten.matmul(gx, y.mH), p, a) if b.needs[0] else None
         gb = aten.matmul(p.mH, gx) if b.needs[1] else None
         return ga, gb.squeeze(-1) if vector and gb is not None else gb
-
-
-# ---- functions of matrices ----
-
-
-def _expm(a: Any) -> Any:
-    """exp of matrices: scaling, a (13, 13) Padé quotient, squaring (Higham 2005)."""
-    import numpy as np  # lazy: NumPy is heavy
-
-    coefficients = (
-        64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0, 10559470521600.0,
-        670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
-    )  # fmt: skip
-    kind = a.dtype
-    a = a.astype(np.complex128 if kind.kind == "c" else np.float64)
-    flat = a.reshape(-1, *a.shape[-2:])
-    eye = np.eye(a.shape[-1], dtype=a.dtype)
-    out = np.empty_like(flat)
-    for i, x in enumerate(flat):
-        size = np.abs(x).sum(0).max() if x.size else 0.0
-        if not np.isfinite(size):
-            out[i] = np.nan
-            continue
-        squarings = max(0, math.ceil(math.log2(size / 5.371920351148152))) if size > 0 else 0
-        x = x / 2.0**squarings
-        x2 = x @ x
-        x4, x6 = x2 @ x2, x2 @ x2 @ x2
-        c = coefficients
-        u = x @ (
-            x6 @ (c[13] * x6 + c[11] * x4 + c[9] * x2)
-            + c[7] * x6
-            + c[5] * x4
-            + c[3] * x2
-            + c[1] * eye
-        )
-        v = (
-            x6 @ (c[12] * x6 + c[10] * x4 + c[8] * x2)
-            + c[6] * x6
-            + c[4] * x4
-            + c[2] * x2
-            + c[0] * eye
-        )
-        r = np.linalg.solve(v - u, v + u)
-        for _ in range(squarings):
-            r = r @ r
-        out[i] = r
-    return out.reshape(a.shape).astype(kind)
-
-
-class LinalgMatrixExp(Opaque):
-    """exp of square matrices."""
-
-    schema = "linalg_matrix_exp(Tensor self) -> Tensor"
-    public = ""
-    out = "out"
-
-    def meta(a: Tensor) -> TensorSpec:
-        check_matrix(a, "linalg.matrix_exp", square=True, types=False)
-        if a.dtype not in (dt.bfloat16, dt.float16):
-            check_floating(a, "linalg.matrix_exp")
-        return TensorSpec(a.shape, a.dtype, a.device)
-
-    def kernel(out: Tensor, a: Tensor) -> None:
-        from flambeau._src.ops.arrays import store, wide  # lazy: with NumPy
-
-        if out.numel():
-            store(out, _expm(wide(a)))
-
-    def vjp(b: Any, g: Any, a: Any) -> Any:
-        h, n = a.mH, a.shape[-1]
-        upper = aten.cat([h, g], -1)
-        lower = aten.cat([aten.zeros_like(h), h], -1)
-        whole = aten.linalg_matrix_exp(aten.cat([upper, lower], -2))
-        return aten.narrow(aten.narrow(whole, -2, 0, n), -1, n, n)
-
-    def samples(s: Any) -> Iterator[Any]:
-        for shape in ((3, 3), (2, 2, 2), (1, 1)):
-            yield s.sample(s.tensor(shape))
-
-
-class MatrixExp(Composite):
-    """exp of square matrices."""
-
-    schema = "matrix_exp(Tensor self) -> Tensor"
-
-    def decompose(a: Tensor) -> Tensor:
-        return aten.linalg_matrix_exp(a)
-
-
-class LinalgMatrixPower(Composite):
-    """A multiplied by itself n times; of negative n, its inverse."""
-
-    schema = "linalg_matrix_power(Tensor self, int n) -> Tensor"
-    public = ""
-    out = "out"
-
-    def decompose(a: Tensor, n: int) -> Tensor:
-        check_matrix(a, "linalg.matrix_power", square=True, types=False)
-        if n == 0:
-            eye = aten.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            return eye.expand(a.shape).clone() if a.dim() > 2 else eye
-        if n < 0:
-            a, n = aten.linalg_inv(a), -n
-        if n == 1:
-            return a.clone()
-        if n == 2:
-            return aten.matmul(a, a)
-        if n == 3:
-            return aten.matmul(aten.matmul(a, a), a)
-        power, result = None, None
-        while n > 0:
-            power = a if power is None else aten.matmul(power, power)
-            if n & 1:
-                result = power if result is None else aten.matmul(result, power)
-            n >>= 1
-        return result  # type: ignore[return-value]
-
-
-class MatrixPower(Composite):
-    """linalg.matrix_power."""
-
-    schema = "matrix_power(Tensor self, int n) -> Tensor"
-
-    def decompose(a: Tensor, n: int) -> Tensor:
-        return aten.linalg_matrix_power(a, n)

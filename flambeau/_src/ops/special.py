@@ -12,7 +12,8 @@ from flambeau._src.ops.pointwise import dtype_of
 
 # special name -> the operator it stands for; all are functions of one tensor
 NAMES = {
-    "expit": "sigmoid", "exp2": "exp2", "expm1": "expm1", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv",
+    "expit": "sigmoid", "exp2": "exp2", "expm1": "expm1", "erf": "erf", "erfc": "erfc",
+    "erfinv": "erfinv",
     "log1p": "log1p", "digamma": "digamma", "psi": "digamma", "gammaln": "lgamma", "sinc": "sinc",
 }  # fmt: skip
 
@@ -23,10 +24,18 @@ def _second_name(
     def decompose(*values: Any) -> Any:
         return getattr(aten, target)(*values)
 
-    type(f"Special{name}", (Composite,), {
-        "__doc__": f"{target} under its name in torch.special.", "__module__": __name__, "public": "", "out": out,
-        "schema": f"special_{name}({args}) -> Tensor", "decompose": decompose,
-    })  # fmt: skip
+    type(
+        f"Special{name}",
+        (Composite,),
+        {
+            "__doc__": f"{target} under its name in torch.special.",
+            "__module__": __name__,
+            "public": "",
+            "out": out,
+            "schema": f"special_{name}({args}) -> Tensor",
+            "decompose": decompose,
+        },
+    )
 
 
 for _name, _target in NAMES.items():
@@ -110,13 +119,26 @@ def _products(name: str, shift: int, overloads: tuple[str, str], out: str) -> No
     )
     for i, (head, full, vjp) in enumerate(zip(heads, names, (both, first, second), strict=True)):
         in_place = name == "xlogy" and i < 2
-        type(f"{name}{i}", (Pointwise,), {
-            "__doc__": f"x {log}(y), 0 where x is 0.", "__module__": __name__, "promotion": "int_to_float", "number_operands": True,
-            "schema": f"{full}({head}) -> Tensor", "expr": expr, "vjp": vjp, "inplace": in_place, "out": outs[i],
-            "public": out if i < 2 else out.replace(", method", ""), "saves_by": ("self", "other"),
-            "reference": f"scipy.special.{'xlog1py' if shift else 'xlogy'}",
-            **({"samples": samples} if i == 0 else {}), **({"fast": classmethod(lambda cls, op: None)} if i else {}),
-        })  # fmt: skip
+        type(
+            f"{name}{i}",
+            (Pointwise,),
+            {
+                "__doc__": f"x {log}(y), 0 where x is 0.",
+                "__module__": __name__,
+                "promotion": "int_to_float",
+                "number_operands": True,
+                "schema": f"{full}({head}) -> Tensor",
+                "expr": expr,
+                "vjp": vjp,
+                "inplace": in_place,
+                "out": outs[i],
+                "public": out if i < 2 else out.replace(", method", ""),
+                "saves_by": ("self", "other"),
+                "reference": f"scipy.special.{'xlog1py' if shift else 'xlogy'}",
+                **({"samples": samples} if i == 0 else {}),
+                **({"fast": classmethod(lambda cls, op: None)} if i else {}),
+            },
+        )
 
 
 _products("xlogy", 0, ("Scalar_Other", "Scalar_Self"), "function, method")

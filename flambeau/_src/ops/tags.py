@@ -43,13 +43,14 @@ Tag.__module__ = "torch"
 
 # Operators whose results' shapes, or whose result, are read from the values of a tensor.
 DYNAMIC_SHAPE = frozenset(
-    "index.Tensor repeat_interleave.Tensor linalg_lstsq.out unique_dim_consecutive masked_select.out "
-    "linalg_lstsq _ctc_loss.Tensor bincount _unique2 argwhere one_hot nonzero.out nonzero "
-    "masked_select unique_dim _unique unique_consecutive _ctc_loss".split()
+    "index.Tensor repeat_interleave.Tensor linalg_lstsq.out unique_dim_consecutive "
+    "masked_select.out linalg_lstsq _ctc_loss.Tensor bincount _unique2 argwhere one_hot "
+    "nonzero.out nonzero masked_select unique_dim _unique unique_consecutive _ctc_loss".split()
 )
 DATA_DEPENDENT = frozenset("_local_scalar_dense item equal allclose".split())
 INPLACE_VIEWS = frozenset(
-    "as_strided_ detach_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ resize_ set_ resize_as_".split()
+    "as_strided_ detach_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_ resize_ set_ "
+    "resize_as_".split()
 )
 
 

@@ -58,15 +58,16 @@ class Im2col(Opaque):
         n = x.dim()
         if n not in (3, 4) or not all(x.shape[n - 3 :]):
             raise RuntimeError(
-                "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, "
-                f"but got: {list(x.shape)}"
+                "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
+                f"non-zero dimensions for input, but got: {list(x.shape)}"
             )
         size = blocks(x.shape[n - 2 :], kernel, dilation, padding, stride)
         if min(size) < 1:
             raise RuntimeError(
-                f"Given input with spatial size {_text(x.shape[n - 2 :])}, kernel_size={_text(kernel)}, dilation={_text(dilation)}, "
-                f"padding={_text(padding)}, calculated shape of the array of sliding blocks as {_text(size)}, but its "
-                "components must be at least one."
+                f"Given input with spatial size {_text(x.shape[n - 2 :])}, "
+                f"kernel_size={_text(kernel)}, dilation={_text(dilation)}, "
+                f"padding={_text(padding)}, calculated shape of the array of sliding blocks as "
+                f"{_text(size)}, but its components must be at least one."
             )
         shape = [*x.shape[: n - 3], x.shape[n - 3] * kernel[0] * kernel[1], size[0] * size[1]]
         return TensorSpec(shape, x.dtype, x.device)
@@ -87,7 +88,8 @@ class Im2col(Opaque):
         st = full.strides
         view = np.lib.stride_tricks.as_strided(
             full, (*a.shape[:2], *kernel, *size),
-            (*st[:2], st[2] * dilation[0], st[3] * dilation[1], st[2] * stride[0], st[3] * stride[1]),
+            (*st[:2], st[2] * dilation[0], st[3] * dilation[1], st[2] * stride[0],
+             st[3] * stride[1]),
         )  # fmt: skip
         array_of(out)[...] = view.reshape(tuple(out.shape))
 
@@ -131,24 +133,25 @@ class Col2im(Opaque):
         n = x.dim()
         if n not in (2, 3) or not all(x.shape[n - 2 :]):
             raise RuntimeError(
-                "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and non-zero dimensions for input, "
-                f"but got: {list(x.shape)}"
+                "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
+                f"non-zero dimensions for input, but got: {list(x.shape)}"
             )
         area = kernel[0] * kernel[1]
         if x.shape[-2] % area:
             raise RuntimeError(
-                "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but got "
-                f"input.size(1)={x.shape[-2]} and kernel_size={_text(kernel)}."
+                "Expected size of input's dimension 1 to be divisible by the product of "
+                f"kernel_size, but got input.size(1)={x.shape[-2]} and kernel_size={_text(kernel)}."
             )
         count = blocks(size, kernel, dilation, padding, stride)
         given = (
-            f"Given output_size={_text(size)}, kernel_size={_text(kernel)}, dilation={_text(dilation)}, "
-            f"padding={_text(padding)}, stride={_text(stride)}, "
+            f"Given output_size={_text(size)}, kernel_size={_text(kernel)}, "
+            f"dilation={_text(dilation)}, padding={_text(padding)}, stride={_text(stride)}, "
         )
         if x.shape[-1] != count[0] * count[1]:
             raise RuntimeError(
-                f"{given}expected size of input's dimension 2 to match the calculated number of sliding blocks "
-                f"{count[0]} * {count[1]} = {count[0] * count[1]}, but got input.size(2)={x.shape[-1]}."
+                f"{given}expected size of input's dimension 2 to match the calculated number of "
+                f"sliding blocks {count[0]} * {count[1]} = {count[0] * count[1]}, but got "
+                f"input.size(2)={x.shape[-1]}."
             )
         if min(size) < 1:
             raise RuntimeError(
@@ -205,8 +208,8 @@ def _adaptive(d: int) -> None:
         for i in range(1, n):
             if not x.shape[i]:
                 raise RuntimeError(
-                    f"{name}(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-                    f"{list(x.shape)} with dimension {i} being empty"
+                    f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
+                    f"input has sizes {list(x.shape)} with dimension {i} being empty"
                 )
         if len(size) != d:
             raise RuntimeError(f"{name}(): internal error: output_size.size() must be {d}")
@@ -259,7 +262,35 @@ def _adaptive(d: int) -> None:
     def vjp(b: Any, g: Any, x: Any, size: Any) -> Any:
         return getattr(aten, name + "_backward")(g[0], x, b.outs[1])
 
-    def back_meta(g: Tensor, x: Tensor, indices: Tensor) -> TensorSpec:
+    def samples(s: Any) -> Iterator[Any]:
+        for size in ([2] * d, [3, 2, 1][:d], [1] * d):
+            yield s.sample(s.tensor((2, 3, *[5] * d)), size)
+            yield s.sample(s.tensor((3, *[4] * d)), size)
+
+    type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": "Maxima of windows that tile the input, and their flat places.",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "schema": f"{name}(Tensor self, int[{d}] output_size) -> (Tensor, Tensor)",
+            "differentiable": (0,),
+            "samples": samples,
+            "out": "out",
+            "out_args": ("out", "indices"),
+            "node_name": f"AdaptiveMaxPool{d}D",
+            "__module__": __name__,
+            "public": "nn",
+        },
+    )
+
+
+def _adaptive_backward(d: int) -> None:
+    name = f"adaptive_max_pool{d}d_backward"
+
+    def meta(g: Tensor, x: Tensor, indices: Tensor) -> TensorSpec:
         stride = (
             layout.channels_last_strides(x.shape)
             if d == 2 and x.dim() == 4 and layout.looks_channels_last(x)
@@ -267,7 +298,7 @@ def _adaptive(d: int) -> None:
         )
         return TensorSpec(x.shape, x.dtype, x.device, stride)
 
-    def back_kernel(out: Tensor, g: Tensor, x: Tensor, indices: Tensor) -> None:
+    def kernel(out: Tensor, g: Tensor, x: Tensor, indices: Tensor) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         if not out.numel():
@@ -283,31 +314,32 @@ def _adaptive(d: int) -> None:
         r = np.bincount(at.ravel(), weights=wide(g).reshape(-1), minlength=planes * cells)
         store(out, r.reshape(tuple(out.shape)))
 
-    def back_vjp(b: Any, gg: Any, g: Any, x: Any, indices: Any) -> Any:
+    def vjp(b: Any, gg: Any, g: Any, x: Any, indices: Any) -> Any:
         flat = gg.reshape([*gg.shape[:-d], -1])
         picked = flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).reshape(indices.shape)
         return picked, aten.zeros_like(x) if b.needs[1] else None, None
 
-    def samples(s: Any) -> Iterator[Any]:
-        for size in ([2] * d, [3, 2, 1][:d], [1] * d):
-            yield s.sample(s.tensor((2, 3, *[5] * d)), size)
-            yield s.sample(s.tensor((3, *[4] * d)), size)
-
-    common = {"__module__": __name__, "public": "nn"}
-    type(name, (Opaque,), {
-        "__doc__": "Maxima of windows that tile the input, and their flat places.", "meta": meta, "kernel": kernel, "vjp": vjp,
-        "schema": f"{name}(Tensor self, int[{d}] output_size) -> (Tensor, Tensor)", "differentiable": (0,), "samples": samples,
-        "out": "out", "out_args": ("out", "indices"), "node_name": f"AdaptiveMaxPool{d}D", **common,
-    })  # fmt: skip
-    type(name + "_backward", (Opaque,), {
-        "__doc__": "Each gradient to where the largest stood.", "meta": back_meta, "kernel": back_kernel, "vjp": back_vjp,
-        "schema": f"{name}_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", "out": "grad_input",
-        "out_args": ("grad_input",), "node_name": f"AdaptiveMaxPool{d}DBackward", **common,
-    })  # fmt: skip
+    type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": "Each gradient to where the largest stood.",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "schema": f"{name}(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",
+            "out": "grad_input",
+            "out_args": ("grad_input",),
+            "node_name": f"AdaptiveMaxPool{d}DBackward",
+            "__module__": __name__,
+            "public": "nn",
+        },
+    )
 
 
 for _d in (2, 3):
     _adaptive(_d)
+    _adaptive_backward(_d)
 
 
 class AdaptiveMaxPool1d(Composite):
@@ -319,18 +351,20 @@ class AdaptiveMaxPool1d(Composite):
     def decompose(x: Tensor, size: Any) -> Any:
         if x.dim() not in (2, 3):
             raise RuntimeError(
-                f"Expected 2 to 3 dimensions, but got {x.dim()}-dimensional tensor for argument #1 'self' (while checking "
-                "arguments for adaptive_max_pool1d)"
+                f"Expected 2 to 3 dimensions, but got {x.dim()}-dimensional tensor for argument #1 "
+                "'self' (while checking arguments for adaptive_max_pool1d)"
             )
         if len(size) != 1:
             raise RuntimeError(
-                f"adaptive_max_pool1d() argument 'output_size' should contain one int (got {len(size)})"
+                "adaptive_max_pool1d() argument 'output_size' should contain one int (got "
+                f"{len(size)})"
             )
         for i in range(1, x.dim()):
             if not x.shape[i]:
                 raise RuntimeError(
-                    "adaptive_max_pool1d(): Expected input to have non-zero size for non-batch dimensions, but input has sizes "
-                    f"{list(x.shape)} with dimension {i} being empty"
+                    "adaptive_max_pool1d(): Expected input to have non-zero size for non-batch "
+                    f"dimensions, but input has sizes {list(x.shape)} with dimension {i} being "
+                    "empty"
                 )
         values, places = aten.adaptive_max_pool2d(x.unsqueeze(-2), [1, size[0]])
         return values.squeeze(-2), places.squeeze(-2)
@@ -350,19 +384,23 @@ def _unpool(d: int) -> None:
         if x.dim() not in (d + 1, d + 2):
             if d == 2:
                 raise RuntimeError(
-                    f"Input to max_unpooling2d should be a 3d or 4d Tensor, but got a tensor with {x.dim()} dimensions."
+                    "Input to max_unpooling2d should be a 3d or 4d Tensor, but got a tensor with "
+                    f"{x.dim()} dimensions."
                 )
             raise RuntimeError(
-                f"Input to max_unpooling3d should be a 4d or 5d Tensor, but got a tensor with {x.dim()} dimensions."
+                "Input to max_unpooling3d should be a 4d or 5d Tensor, but got a tensor with "
+                f"{x.dim()} dimensions."
             )
         if len(size) != d:
             words = "(height, width)" if d == 2 else "(depth, height, width)"
             raise RuntimeError(
-                f"There should be exactly {'two' if d == 2 else 'three'} elements {words} in output_size, but got {len(size)} elements."
+                f"There should be exactly {'two' if d == 2 else 'three'} elements {words} in "
+                f"output_size, but got {len(size)} elements."
             )
         if x.shape != indices.shape:
             raise RuntimeError(
-                f"Expected shape of indices to be same as that of the input tensor ({list(x.shape)}) but got indices tensor with shape: {list(indices.shape)}"
+                "Expected shape of indices to be same as that of the input tensor "
+                f"({list(x.shape)}) but got indices tensor with shape: {list(indices.shape)}"
             )
         shape = [*x.shape[: x.dim() - d], *size]
         stride = (
@@ -385,7 +423,8 @@ def _unpool(d: int) -> None:
         if bad.any():
             text = "x".join(str(s) for s in size)
             raise RuntimeError(
-                f"Found an invalid max index: {at[int(np.flatnonzero(bad)[-1])]} (output volumes are of size {text})"
+                f"Found an invalid max index: {at[int(np.flatnonzero(bad)[-1])]} (output volumes "
+                f"are of size {text})"
             )
         a = array_of(x)
         planes = out.numel() // cells
@@ -399,11 +438,22 @@ def _unpool(d: int) -> None:
         return flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).view(indices.shape), None
 
     more = ", int[3] stride, int[3] padding" if d == 3 else ""
-    type(name, (Opaque,), {
-        "__doc__": "Values put at the flat places that max pooling gave, zeros elsewhere.", "__module__": __name__, "public": "nn",
-        "meta": meta, "kernel": kernel, "vjp": vjp, "out": "out", "node_name": f"MaxUnpool{d}D",
-        "schema": f"{name}(Tensor self, Tensor indices, SymInt[{d}] output_size{more}) -> Tensor",
-    })  # fmt: skip
+    type(
+        name,
+        (Opaque,),
+        {
+            "__doc__": "Values put at the flat places that max pooling gave, zeros elsewhere.",
+            "__module__": __name__,
+            "public": "nn",
+            "meta": meta,
+            "kernel": kernel,
+            "vjp": vjp,
+            "out": "out",
+            "node_name": f"MaxUnpool{d}D",
+            "schema": f"{name}(Tensor self, Tensor indices, SymInt[{d}] output_size{more}) -> "
+            "Tensor",
+        },
+    )
 
 
 for _d in (2, 3):

@@ -21,8 +21,8 @@ from flambeau._src.ops.op import Op, TensorSpec
 class Backward:
     """What a vjp is told besides its arguments: `needs` and the outputs.
 
-    needs   for each tensor argument (lists flattened), whether its gradient is wanted; a number that
-            stands for a tensor counts, as False
+    needs   for each tensor argument (lists flattened), whether its gradient is wanted; a number
+            that stands for a tensor counts, as False
     out, outs   the saved outputs
     """
 
