@@ -8,13 +8,14 @@ that learns something from a value after that must raise instead: `GuardLog.add`
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from flambeau._src.capture.source import Source
 
-__all__ = ["Guard", "GuardLog", "Kind", "SealedGuards"]
+__all__ = ["Guard", "GuardLog", "Kind", "ModuleFacts", "SealedGuards", "TensorFacts"]
 
 
 class Kind(enum.Enum):
@@ -31,7 +32,7 @@ class Kind(enum.Enum):
     HAS_ATTR = "hasattr(v, E)"
     NO_ATTR = "not hasattr(v, E)"
     TENSOR = "tensor properties"  # E: TensorFacts
-    MODULE_TREE = "the mutation counter of the tree is still E"
+    MODULE_TREE = "no module that was read has changed"  # E: ModuleFacts
     FUNCTION = "type(v) is function and v.__code__ is E"
     SAME = "v is the value at source E"  # two inputs that are one object
     NOT_SAME = "all values at the sources E are different objects"
@@ -59,6 +60,41 @@ class Guard:
     where: tuple[str, int, str] | None = None
     stage: str = "capture"
     names: tuple[tuple[str, Source], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What a TENSOR guard checks. None among sizes and strides: any number."""
+
+    kind: type  # exactly this class
+    dtype: Any
+    device: Any
+    requires_grad: bool
+    shape: tuple[int | None, ...]
+    stride: tuple[int | None, ...]
+    leaf: bool  # without a grad_fn
+    bits: int  # the layers that the tensor itself asks for
+    conjugated: bool = False
+    negated: bool = False
+
+
+class ModuleFacts:
+    """What a MODULE_TREE guard checks: the modules whose attributes the capture read.
+
+    While the clock of `nn/modules/_mutation.py` stands at `clock`, nothing has changed. Where it
+    has moved, the stamps of `modules` are compared with `stamps`, and where one of these differs
+    (an attribute that may have nothing to do with the captured code) the `guards`, which say what
+    exactly was read, are checked; if they hold, clock and stamps are taken anew. The capture adds
+    to the three lists until the log is sealed. Modules are held weakly.
+    """
+
+    __slots__ = ("clock", "guards", "modules", "stamps")
+
+    def __init__(self, clock: int) -> None:
+        self.clock = clock
+        self.modules: list[weakref.ref[Any]] = []
+        self.stamps: list[int] = []
+        self.guards: list[Guard] = []
 
 
 class SealedGuards(RuntimeError):
