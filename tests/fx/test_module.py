@@ -240,13 +240,16 @@ def test_tracers(net):
     assert trace.count("File ") == 1
 
     constant = fx.Tracer(param_shapes_constant=True)
-    other = nn.Module()
-    other.p = nn.Parameter(torch.ones(2, 5))
-    type(other).forward = lambda self, x: x.sum() + self.p.shape[1]
-    try:
-        assert 5 in [a for n in constant.trace(other).nodes for a in n.args]
-    finally:
-        del nn.Module.forward
+
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = nn.Parameter(torch.ones(2, 5))
+
+        def forward(self, x):
+            return x.sum() + self.p.shape[1]
+
+    assert 5 in [a for n in constant.trace(Other()).nodes for a in n.args]
 
 
 def test_buffer_proxies(net):
