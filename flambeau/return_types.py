@@ -8,7 +8,9 @@ from flambeau._src.core.return_types import type_for as _type_for
 from flambeau._src.ops.op import PACKETS as _PACKETS
 from flambeau._src.ops.op import resolve_lazy as _resolve_lazy
 
-__all__: list[str] = ["all_return_types"]
+all_return_types: list[Any]  # made when asked for, by `__getattr__`
+
+__all__ = ["all_return_types"]
 
 
 def _fields(name: str) -> tuple[str, ...]:

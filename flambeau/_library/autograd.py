@@ -62,7 +62,7 @@ def make_autograd(op: Op, rules: Rules) -> Callable[..., Any]:
                 flat.append(r)
             else:
                 flat.extend([None] * count if r is None else r)
-        return tuple([None, *flat])
+        return (None, *flat)
 
     body = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     generated = type(name, (torch.autograd.Function,), body)

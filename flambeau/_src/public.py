@@ -130,7 +130,7 @@ def operator_methods() -> dict[str, Any]:
 
 def fill_slots() -> None:
     """Fill what the lower ranks call upward through."""
-    for name, function in toplevel.SLOTS.items():
-        fill(name, function)
-    for name, function in toplevel.SCALARS.items():
-        _native.set_slot(name.strip("_"), _native.Function(name, function))
+    for name, filling in toplevel.SLOTS.items():
+        fill(name, filling)
+    for name, scalar in toplevel.SCALARS.items():
+        _native.set_slot(name.strip("_"), _native.Function(name, scalar))

@@ -26,7 +26,7 @@ def both(f: Callable[..., Any], inputs: list[Any], compiled: Any = None) -> None
         torch.manual_seed(3)
         given = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
         out = fn(*given)
-        flat = [t for t in (out if isinstance(out, (tuple, list)) else (out,))]
+        flat = list(out) if isinstance(out, (tuple, list)) else [out]
         grown = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
         if grown:
             torch.autograd.backward(grown, [torch.ones_like(t) for t in grown])

@@ -369,9 +369,9 @@ def test_copies_and_checkpoints_keep_sharing(dtype: str) -> None:
     again = copy.deepcopy(a)
     assert again.agree() and again.cell is not a.cell
     # Plain pickle writes every tensor with bytes of its own, as torch's does.
-    for again in (again, pickle.loads(pickle.dumps(a))):
-        assert [t.tolist() for t in again.all()] == [t.tolist() for t in a.all()]
-        assert again.across.stride() == a.across.stride()
+    for copied in (again, pickle.loads(pickle.dumps(a))):
+        assert [t.tolist() for t in copied.all()] == [t.tolist() for t in a.all()]
+        assert copied.across.stride() == a.across.stride()
     file = io.BytesIO()
     torch.save(a.all(), file)
     file.seek(0)

@@ -84,7 +84,7 @@ def test_errors() -> None:
 
     with pytest.raises(
         RuntimeError,
-        match="Trying to backward through tests_user.flat.default but no autograd formula",
+        match=r"Trying to backward through tests_user\.flat\.default but no autograd formula",
     ):
         flat(x).sum().backward()
     with FakeTensorMode(), pytest.raises(RuntimeError, match="There was no fake impl registered"):

@@ -59,7 +59,7 @@ def test_calls_and_errors() -> None:
     ):
         _ = torch.ops.aten.no_such
     with pytest.raises(
-        AttributeError, match="The underlying op of 'aten.add' has no overload name 'no_such'"
+        AttributeError, match=r"The underlying op of 'aten\.add' has no overload name 'no_such'"
     ):
         _ = add.no_such
     with pytest.raises(RuntimeError, match=r"aten::add\(\) is missing value for argument 'other'"):

@@ -19,7 +19,7 @@ def targets(gm: Any) -> list[str]:
 def test_several_results_are_taken_apart() -> None:
     gm = make_fx(lambda x: torch.max(x, 0)[0])(x)
     assert [n.name for n in gm.graph.nodes] == ["x_1", "max_1", "getitem", "getitem_1", "output"]
-    assert [n for n in gm.graph.nodes][1].meta["val"][1].dtype is torch.int64
+    assert list(gm.graph.nodes)[1].meta["val"][1].dtype is torch.int64
     assert torch.equal(gm(x * 2), x[0] * 2)
 
 
@@ -86,5 +86,5 @@ def test_gradients_are_traced() -> None:
 
 def test_in_place_results_go_on() -> None:
     gm = make_fx(lambda t: t.clone().add_(1).mul_(t))(x)
-    last = [n for n in gm.graph.nodes][3]
+    last = list(gm.graph.nodes)[3]
     assert str(last.target) == "aten.mul_.Tensor" and str(last.args[0]) == "add_"

@@ -11,9 +11,9 @@ NAMES = (
 NUMBERS = {"True": True, "2": 2, "2.5": 2.5, "1j": 1j}
 
 
-def name(f):
+def name(op, *args):
     try:
-        return str(f().dtype).removeprefix("torch.")
+        return str(getattr(torch, op)(*args).dtype).removeprefix("torch.")
     except Exception as e:
         return type(e).__name__
 
@@ -25,10 +25,10 @@ for a in NAMES:
         for dims in ("1", "0"):
             y = torch.ones((2,) if dims == "1" else (), dtype=getattr(torch, b))
             for op in ("mul", "div", "eq", "pow", "maximum"):
-                table[f"{op} {a} {b} {dims}"] = name(lambda: getattr(torch, op)(x, y))
+                table[f"{op} {a} {b} {dims}"] = name(op, x, y)
     for text, number in NUMBERS.items():
         for op in ("mul", "div", "eq", "add", "pow"):
-            table[f"{op} {a} {text}"] = name(lambda: getattr(torch, op)(x, number))
+            table[f"{op} {a} {text}"] = name(op, x, number)
     for op in ("exp", "sum", "abs", "cumsum", "prod"):
-        table[f"{op} {a}"] = name(lambda: getattr(torch, op)(x, *([0] if op == "cumsum" else [])))
+        table[f"{op} {a}"] = name(op, x, *([0] if op == "cumsum" else []))
 Path(__file__).with_name("promotion.json").write_text(json.dumps(table, indent=0, sort_keys=True))

@@ -89,11 +89,14 @@ def check_nan(node: Any, grads: Any) -> None:
     before = state.set_grad(False)
     try:
         for i, g in enumerate(grads):
-            if isinstance(g, Tensor) and (g.dtype.is_floating_point or g.dtype.is_complex):
-                if bool(aten.any(aten.ne(g, g)).item()):
-                    raise RuntimeError(
-                        f"Function '{node.name()}' returned nan values in its {i}th output."
-                    )
+            if (
+                isinstance(g, Tensor)
+                and (g.dtype.is_floating_point or g.dtype.is_complex)
+                and bool(aten.any(aten.ne(g, g)).item())
+            ):
+                raise RuntimeError(
+                    f"Function '{node.name()}' returned nan values in its {i}th output."
+                )
     finally:
         state.set_grad(before)
 

@@ -143,9 +143,8 @@ class Cond(HigherOrderOperator):
     def record(self, pred: Any, true_fn: Any, false_fn: Any, operands: tuple[Any, ...]) -> Any:
         """The operator beneath autograd, and a node whose backward is a `cond` as well."""
         tensors = [t for t in operands if isinstance(t, Tensor)]
-        with state.Suspended(state.RECORD | state.COMPOSITE):
-            with state.Resumed(state.COMPOSITE):
-                outs = tuple(self(pred, true_fn, false_fn, operands))
+        with state.Suspended(state.RECORD | state.COMPOSITE), state.Resumed(state.COMPOSITE):
+            outs = tuple(self(pred, true_fn, false_fn, operands))
         wanted = [t.requires_grad for t in tensors]
         node = _native.node(
             CondBackward, _RULE, [t if w else None for t, w in zip(tensors, wanted, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -17,10 +18,9 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     """A function that is never captured, or a decorator that makes one."""
 
     def mark(function: Any) -> Any:
-        try:
+        # Built-in functions have no attributes, and are never captured.
+        with contextlib.suppress(AttributeError):
             function._torchdynamo_disable = True
-        except AttributeError:
-            pass  # built-in functions have no attributes, and are never captured
         return function
 
     return mark if fn is None else mark(fn)

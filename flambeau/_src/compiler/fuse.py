@@ -492,10 +492,10 @@ def groups_of(graph: Graph, *, rows: bool = True) -> list[Group]:
     """The nodes of a graph in the order in which they run, those of one kernel together."""
     groups = _Grouping(graph, rows).run()
     for g in groups:
-        if len(g.parts) == sum(isinstance(p, (RowOp, Take)) for p in g.parts):
-            if sum(isinstance(p, RowOp) for p in g.parts) == 1:
-                # Alone, a row operator runs as in eager.
-                g.parts, g.dim = [], None
+        taking = all(isinstance(p, (RowOp, Take)) for p in g.parts)
+        if taking and sum(isinstance(p, RowOp) for p in g.parts) == 1:
+            # Alone, a row operator runs as in eager.
+            g.parts, g.dim = [], None
     return _apart(groups)
 
 

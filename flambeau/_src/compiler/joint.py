@@ -100,7 +100,7 @@ class _JointTrace:
                 outputs = [self._node(t) for t in self.outs]
                 tangents, gradients = self._backward(carrying)
             # The backward may still have read an output's final value: nodes are looked up first.
-            tracer.graph.output(tuple([*outputs, *gradients]))
+            tracer.graph.output((*outputs, *gradients))
         return Joint(
             tracer.graph, tracer.attributes, primals, tangents, outputs, gradients, results, spec,
             self.written, carrying, self.wanted if carrying else [], fakes,

@@ -40,10 +40,10 @@ def drop_aliases(graph: Graph) -> None:
         if op is None:
             continue
         source = node.args[0] if node.args else None
-        if op.name in _ITSELF or (op.decl.kind == "view" and _same_geometry(node, source)):
-            if isinstance(source, Node):
-                node.replace_all_uses_with(source)
-                graph.erase_node(node)
+        same = op.name in _ITSELF or (op.decl.kind == "view" and _same_geometry(node, source))
+        if same and isinstance(source, Node):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
 
 
 def _same_geometry(node: Node, source: Any) -> bool:

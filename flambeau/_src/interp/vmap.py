@@ -112,9 +112,9 @@ def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
             continue
         v = b.padded(args[i], ndim)
         mixed = common is not None and v.dtype is not common and b.has(args[i])
-        if mixed and schema.args[i].name not in keep and not (op.variant == "inplace" and i == 0):
-            if dt.category(common) >= dt.category(v.dtype):
-                v = aten._to_copy(v, dtype=common)
+        stays = schema.args[i].name in keep or (op.variant == "inplace" and i == 0)
+        if mixed and not stays and dt.category(common) >= dt.category(v.dtype):
+            v = aten._to_copy(v, dtype=common)
         new[i] = v
     result = dispatch(op, tuple(new))
     return args[0] if op.variant == "inplace" else b.wrap(result)

@@ -128,9 +128,8 @@ def _unwrapped(out: Any, dim: Any, level: Level, func: Callable[..., Any]) -> An
 
 def flat_out_dims(out_dims: Any, spec: Any, outputs: Any, func: Callable[..., Any]) -> list[Any]:
     """out_dims for each leaf of the outputs."""
-    if isinstance(outputs, Tensor):  # a single dimension may stand in a tuple
-        if isinstance(out_dims, tuple) and len(out_dims) == 1:
-            out_dims = out_dims[0]
+    if isinstance(outputs, Tensor) and isinstance(out_dims, tuple) and len(out_dims) == 1:
+        out_dims = out_dims[0]  # a single dimension may stand in a tuple
     if out_dims is None or isinstance(out_dims, int):
         return [out_dims] * spec.num_leaves
     for d in tree_flatten(out_dims)[0]:

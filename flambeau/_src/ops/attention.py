@@ -292,7 +292,7 @@ class FlashAttentionCpuBackward(Opaque):
     def meta(g: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
         specs = []
         for t in (q, k, v):
-            n, h, rows, e = t.shape
+            _, h, rows, e = t.shape
             specs.append(TensorSpec(t.shape, t.dtype, t.device, (rows * h * e, e, h * e, 1)))
         return tuple(specs)
 

@@ -155,18 +155,17 @@ def bind(
     npos = len(positional)
     n = len(args)
     first = 1 if positional and positional[0].is_tensor and not positional[0].is_list else 0
+    # x.view(2, 3): where sizes are the only argument they may stand one by one
     if (
         npos == first + 1
         and n > first
         and positional[first].is_list
         and positional[first].type == "int"
+        and not isinstance(args[first], (tuple, list))
+        and all(isinstance(x, int) or hasattr(x, "__index__") for x in args[first:])
     ):
-        # x.view(2, 3): where sizes are the only argument they may stand one by one
-        if not isinstance(args[first], (tuple, list)) and all(
-            isinstance(x, int) or hasattr(x, "__index__") for x in args[first:]
-        ):
-            args = (*args[:first], tuple(args[first:]))
-            n = len(args)
+        args = (*args[:first], tuple(args[first:]))
+        n = len(args)
     if n > npos:
         if reasons is not None:
             reasons.append(f"takes {npos} positional arguments but {n} were given")

@@ -15,7 +15,6 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops import op as op_module
 from flambeau._src.ops.bind import bind, rename, resolve
 from flambeau._src.ops.op import PACKETS, Op, Packet, TensorSpec, resolve_lazy
 
@@ -373,7 +372,7 @@ def warn_resized(out: Tensor, shape: Any) -> None:
 fill("resize_to", resize_to)
 fill("warn_resized_output", warn_resized)
 fill("write_out", write_out)
-op_module.call_overload = call_overload
+fill("call_overload", call_overload)
 
 
 # ---- the public callables ----

@@ -121,10 +121,10 @@ def _bitwise(name: str, operator: Any, dunder: str) -> None:
     def reflected(self: Tensor, other: Any) -> Any:
         return getattr(aten, name)(self, other)
 
-    for method, body in ((f"__{dunder}__", decompose), (f"__r{dunder}__", reflected)):
-        type(method, (Composite,), {
-            "schema": f"{method}.Tensor(Tensor self, Tensor other) -> Tensor",
-            "overloads": (f"{method}.Scalar(Tensor self, Scalar other) -> Tensor",),
+    for sign, body in ((f"__{dunder}__", decompose), (f"__r{dunder}__", reflected)):
+        type(sign, (Composite,), {
+            "schema": f"{sign}.Tensor(Tensor self, Tensor other) -> Tensor",
+            "overloads": (f"{sign}.Scalar(Tensor self, Scalar other) -> Tensor",),
             "public": "method", "decompose": body, "__module__": __name__,
         })  # fmt: skip
 

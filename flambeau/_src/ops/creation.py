@@ -639,11 +639,7 @@ def _new(data: Any, dtype: Any) -> Tensor:
         import numpy as np  # lazy: NumPy is heavy
 
         return _new(np.array(data), dtype or infer_dtype(data))
-    if (
-        isinstance(data, (list, tuple))
-        or isinstance(data, (bool, int, float, complex))
-        or hasattr(data, "__sym_int__")
-    ):
+    if isinstance(data, (list, tuple, bool, int, float, complex)) or hasattr(data, "__sym_int__"):
         return from_nested(data, dtype)
     if hasattr(data, "__dlpack__"):
         raise TypeError(f"use torch.from_dlpack for {type(data).__name__}")

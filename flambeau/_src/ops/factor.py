@@ -206,7 +206,7 @@ class InvEx(Opaque):
         try:
             r = np.linalg.inv(x) if x.size else x
         except np.linalg.LinAlgError:
-            lu, pivots, info = lu_arrays(x)
+            _, _, info = lu_arrays(x)
             r = np.full(x.shape, np.inf, x.dtype)
             for i in np.ndindex(*info.shape):
                 if not info[i]:

@@ -28,7 +28,7 @@ _NUMERIC = ("Scalar", "float", "int")
 
 def device_of(args: tuple[Any, ...]) -> Any:
     """The device of the tensor arguments: the first with dimensions, else the first."""
-    found = None
+    found, found_dim = None, False
     for a in args:
         if isinstance(a, Tensor):
             d = a.device

@@ -103,9 +103,9 @@ class Addmm(Opaque):
 
     def meta(c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> TensorSpec:
         if a.dim() != 2:
-            raise RuntimeError("mat1 must be a matrix, got %d-D tensor" % a.dim())
+            raise RuntimeError(f"mat1 must be a matrix, got {a.dim()}-D tensor")
         if b.dim() != 2:
-            raise RuntimeError("mat2 must be a matrix, got %d-D tensor" % b.dim())
+            raise RuntimeError(f"mat2 must be a matrix, got {b.dim()}-D tensor")
         shape = mm_shape(a, b)
         check_expandable(c, shape)
         if c.dtype is not a.dtype:

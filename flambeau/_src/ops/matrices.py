@@ -298,7 +298,7 @@ class LinalgCross(Opaque):
                 f"linalg.cross: inputs dimension {dim} must have length 3. Got {a.shape[d]} and "
                 f"{b.shape[d]}"
             )
-        shape, stride = slot("broadcast_geometry")([a, b])
+        shape, _ = slot("broadcast_geometry")([a, b])
         return TensorSpec(shape, result_type((a, b)), a.device)
 
     def kernel(out: Tensor, a: Tensor, b: Tensor, dim: int) -> None:

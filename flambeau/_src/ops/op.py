@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
-from flambeau._src.core.slots import slot
+from flambeau._src.core.slots import SLOTS, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.schema import Schema, parse
 
@@ -214,11 +214,11 @@ class Op:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Dispatch with ATen's own signature."""
-        return call_overload(self, args, kwargs)
+        return SLOTS["call_overload"](self, args, kwargs)
 
     def backward(self, node: Any, grads: tuple[Any, ...]) -> Any:
         """Gradients along the node's edges (autograd's protocol of nodes)."""
-        return run_backward(self, node, grads)
+        return SLOTS["run_backward"](self, node, grads)
 
 
 NODE_NUMBERS: dict[tuple[str, str], int] = {
@@ -229,10 +229,6 @@ NODE_NUMBERS: dict[tuple[str, str], int] = {
     ("unsqueeze_", ""): 1, ("squeeze_", ""): 3, ("squeeze_", "dim"): 4, ("squeeze_", "dims"): 5,
     ("as_strided_", ""): 1,
 }  # fmt: skip
-
-# Filled by call.py and vjp.py, which stand above this module in the folder.
-call_overload: Callable[..., Any]
-run_backward: Callable[..., Any]
 
 
 def inplace_text(text: str, given: bool | str) -> str:

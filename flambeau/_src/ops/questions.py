@@ -3,6 +3,7 @@ at a time, what only other layouts or devices have, and names from before in-pla
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,7 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
     else:
         ambiguous = bool(ambiguity_check) and any(
             strides[a] == strides[b] and (sizes[a] > 1 or sizes[b] > 1 or sizes[a] == sizes[b] == 1)
-            for a, b in zip(order, order[1:], strict=False)
+            for a, b in itertools.pairwise(order)
         )
     if ambiguous:
         raise RuntimeError(

@@ -279,8 +279,7 @@ def _positive(name: str, what: str) -> Any:
             if not 0 < v < 1:
                 raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={v:g}")
         elif not v > 0:
-            op = ">" if what != "lambda" else ">"
-            raise RuntimeError(f"{name}_ expects {what} {op} 0.0, but found {what}={v:g}")
+            raise RuntimeError(f"{name}_ expects {what} > 0.0, but found {what}={v:g}")
 
     return check
 

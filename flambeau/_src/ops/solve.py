@@ -41,6 +41,10 @@ def _spread(t: Tensor, batch: list[int]) -> Any:
     return np.broadcast_to(array_of(t), (*batch, *t.shape[-2:]))
 
 
+def _adjoint(v: Any) -> Any:
+    return v.swapaxes(-1, -2).conj()
+
+
 def sum_batch(g: Any, like: Any) -> Any:
     """g summed over batch dimensions that were broadcast from `like`."""
     if g is None or g.shape == like.shape:
@@ -669,10 +673,11 @@ def _tolerances(a: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
             )
         else:
             rtol = 0.0 if atol > 0 else standard
-    as_tensor = lambda v: (
+    given = [
         v if isinstance(v, Tensor) else aten.full((), 0.0 if v is None else float(v), dtype=kind)
-    )
-    return as_tensor(atol), as_tensor(rtol)
+        for v in (atol, rtol)
+    ]
+    return given[0], given[1]
 
 
 class PinvTensor(Opaque):
@@ -713,8 +718,7 @@ class PinvTensor(Opaque):
         u, s, vh = np.linalg.svd(x, False)
         keep = s > np.maximum(at, rt * s.max(-1, keepdims=True))
         inverse = np.where(keep, 1 / np.where(keep, s, 1), 0).astype(s.dtype)
-        h = lambda v: np.conj(np.swapaxes(v, -1, -2))
-        put(out, np.matmul(h(vh) * inverse[..., None, :], h(u)))
+        put(out, np.matmul(_adjoint(vh) * inverse[..., None, :], _adjoint(u)))
 
     def vjp(b: Any, g: Any, a: Any, atol: Any, rtol: Any, hermitian: bool) -> Any:
         rest = [None] * ((atol is not None) + (rtol is not None))
@@ -862,9 +866,8 @@ class Lstsq(Opaque):
         rcond = np.finfo(x.dtype).eps * max(x.shape[-2:]) if rcond is None else rcond
         u, s, vh = np.linalg.svd(x, False)
         keep = s > rcond * s.max(-1, keepdims=True)
-        h = lambda v: np.conj(np.swapaxes(v, -1, -2))
         inverse = np.where(keep, 1 / np.where(keep, s, 1), 0).astype(s.dtype)
-        r = np.matmul(h(vh), inverse[..., None] * np.matmul(h(u), y))
+        r = np.matmul(_adjoint(vh), inverse[..., None] * np.matmul(_adjoint(u), y))
         put(outs[0], r[..., 0] if vector else r)
         if outs[1].numel():
             put(outs[1], (np.abs(np.matmul(x, r) - y) ** 2).sum(-2))

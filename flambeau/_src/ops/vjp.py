@@ -11,11 +11,10 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
-from flambeau._src.core.slots import slot
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops import op as op_module
 from flambeau._src.ops.call import LAYERS, dispatch, functional
-from flambeau._src.ops.op import Op, TensorSpec
+from flambeau._src.ops.op import Op, TensorSpec, packet
 
 
 class Backward:
@@ -175,7 +174,7 @@ def materialize(g: Any, out: Any) -> Any:
         return g
     if not (out.dtype.is_floating_point or out.dtype.is_complex):
         return None
-    zeros = op_module.packet("zeros").ops[0]
+    zeros = packet("zeros").ops[0]
     return dispatch(zeros, (tuple(out.shape), out.dtype, None, out.device, None))
 
 
@@ -354,4 +353,4 @@ def describe_saves(op: Op) -> str:
     return "\n".join(lines)
 
 
-op_module.run_backward = run_backward
+fill("run_backward", run_backward)
