@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,7 +57,7 @@ def fallthrough_kernel() -> None:
 class Library:
     """Operators of a namespace: "DEF" owns it, "FRAGMENT" adds to it, "IMPL" only implements.
 
-    What it registered is taken away again by `_destroy` (scripts need not call it).
+    What it registered is taken away again when nobody holds the library any more.
     """
 
     def __init__(self, ns: str, kind: str, dispatch_key: str = "") -> None:
@@ -82,6 +83,10 @@ class Library:
         self._op_impls: set[str] = set()
         self._defined: list[Op] = []
         self._implemented: list[tuple[Op, str]] = []
+        self._end = weakref.finalize(
+            self, _take_down, self._defined, self._implemented, ns if kind == "DEF" else None
+        )
+        self._end.atexit = False
 
     def __repr__(self) -> str:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
@@ -106,8 +111,10 @@ class Library:
         op = user.define(f"{self.ns}::{schema.strip()}", tags)
         self._op_defs.add(f"{self.ns}::{op.name}")
         self._defined.append(op)
-        for lib, fn, key, keyset in _WAITING.pop(f"{self.ns}::{op.key}", ()):
-            lib.impl(op.key, fn, key, with_keyset=keyset)
+        for reference, fn, key, keyset in _WAITING.pop(f"{self.ns}::{op.key}", ()):
+            lib = reference()
+            if lib is not None:
+                lib.impl(op.key, fn, key, with_keyset=keyset)
         return op.key
 
     def impl(
@@ -135,7 +142,7 @@ class Library:
         op = user.find(self.ns, name, overload)
         if op is None:  # the kernel comes before the schema
             full = f"{self.ns}::{name}" + (f".{overload}" if overload else "")
-            _WAITING.setdefault(full, []).append((self, fn, key, with_keyset))
+            _WAITING.setdefault(full, []).append((weakref.ref(self), fn, key, with_keyset))
             return
         if not issubclass(op.decl, user.UserOp):
             raise RuntimeError(
@@ -150,13 +157,17 @@ class Library:
         self._op_impls.add(f"{self.ns}/{name}/{key}")
 
     def _destroy(self) -> None:
-        for op, key in self._implemented:
-            user.implement(op, key, None)
-        for op in self._defined:
-            user.remove(op)
-        if self.kind == "DEF":
-            _DEFINING.discard(self.ns)
-        self._defined, self._implemented = [], []
+        self._end()
+
+
+def _take_down(defined: list[Op], implemented: list[tuple[Op, str]], owned: str | None) -> None:
+    """Take away what a library registered; `owned` is the namespace of a "DEF"."""
+    for op, key in implemented:
+        user.implement(op, key, None)
+    for op in defined:
+        user.remove(op)
+    if owned is not None:
+        _DEFINING.discard(owned)
 
 
 @contextmanager

@@ -584,8 +584,15 @@ static int mp_ass(PyObject *a, PyObject *k, PyObject *v) {
 }
 static Py_ssize_t length(PyObject *a) {
     Tensor *t = (Tensor *)a;
+    PyObject *layer;
+    if (((t->bits | fl_state.active) & (FL_L_FUNCTION | FL_L_FUNCTION_MODE) & ~fl_state.suspended) && (layer = PyDict_GetItemString(fl_hooks, "method_layer"))) {
+        PyObject *r = PyObject_CallFunction(layer, "s(O){}", "__len__", a);
+        Py_ssize_t n = r ? PyNumber_AsSsize_t(r, PyExc_OverflowError) : -1;
+        Py_XDECREF(r);
+        return n;
+    }
     if (!t->ndim) { PyErr_SetString(PyExc_TypeError, "len() of a 0-d tensor"); return -1; }
-    if (t->sym) { PyObject *r = slot1(46, a); Py_ssize_t n = r ? PyLong_AsSsize_t(r) : -1; Py_XDECREF(r); return n; }
+    if (t->sym) return PyNumber_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(t->sym, 0), 0), PyExc_OverflowError);
     return (Py_ssize_t)t->sizes[0];
 }
 PyType_Slot fl_number_slots[] = {

@@ -14,9 +14,11 @@ from flambeau._src.autograd.transforms import (
     vjp,
     vmap,
 )
+from flambeau._src.interp.functionalize import functionalize
 
 __all__ = [
     "functional_call",
+    "functionalize",
     "grad",
     "grad_and_value",
     "hessian",

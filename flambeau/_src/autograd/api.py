@@ -8,10 +8,8 @@ from typing import Any
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.graph import GradientEdge
 from flambeau._src.core import state
-from flambeau._src.core.layout import preserve_format
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.record import seen_below
 from flambeau._src.ops.call import aten, call_bits
 from flambeau._src.util.log import warn_once
 
@@ -81,10 +79,7 @@ def _implicit(out: Any) -> Any:
         raise RuntimeError(
             f"grad can be implicitly created only for real scalar outputs but got {out.dtype}"
         )
-    with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
-        if seen_below(out):  # what torch's Python code states
-            return aten.ones_like(out, pin_memory=False, memory_format=preserve_format)
-        return aten.ones_like(out)
+    return engine.first_gradient(out)
 
 
 def _check_roots(roots: Sequence[Any]) -> None:
@@ -182,6 +177,13 @@ def grad(
         is_grads_batched: the first dimension of each grad_output is a batch of gradients.
         materialize_grads: zeros for such inputs.
     """
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            f"allow_unused={allow_unused}."
+        )
+    if allow_unused is None:
+        allow_unused = materialize_grads
     outs, ins = _as_list(outputs), _as_list(inputs)
     if _overridden((*outs, *ins)):
         named = {
@@ -191,13 +193,6 @@ def grad(
         }  # fmt: skip
         values = (*outs, *ins)
         return slot("override_with")(grad, values, (tuple(outs), tuple(ins)), named)  # type: ignore[no-any-return]
-    if materialize_grads and allow_unused is False:
-        raise ValueError(
-            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
-            f"allow_unused={allow_unused}."
-        )
-    if allow_unused is None:
-        allow_unused = materialize_grads
     if not only_inputs:
         _warn_only_inputs()
     retain = create_graph if retain_graph is None else retain_graph

@@ -17,9 +17,10 @@ from typing import Any
 from flambeau._src.autograd import anomaly
 from flambeau._src.autograd.hooks import AccumulateGrad, call_user, run_tensor_hooks
 from flambeau._src.core import state
+from flambeau._src.core.layout import preserve_format
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.record import seen_below
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, called
 
 Node = Any
 Edge = tuple[Any, int]
@@ -31,6 +32,12 @@ def root_edge(t: Tensor) -> Edge:
     """Where gradients of t go: its node and output number, or the leaf itself."""
     fn = t.grad_fn
     return (t, 0) if fn is None else (fn, t.output_nr)
+
+
+def first_gradient(out: Tensor) -> Any:
+    """Ones, as torch's own Python code asks for them: modes see what it states."""
+    with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
+        return called.ones_like(out, memory_format=preserve_format)
 
 
 def leaf_of(target: Any) -> Any:

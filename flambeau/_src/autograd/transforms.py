@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src.autograd.custom_transforms import call_custom
+from flambeau._src.autograd.engine import first_gradient
 from flambeau._src.autograd.pulling import GradLevel, pull
 from flambeau._src.autograd.saved import disable_hooks, enable_hooks
 from flambeau._src.core import state
@@ -15,7 +16,7 @@ from flambeau._src.interp import batching  # noqa: F401  (fills the table of rul
 from flambeau._src.interp.dual import jvp_rule  # noqa: F401  (enters itself)
 from flambeau._src.interp.levels import Dual, Level, dual, info
 from flambeau._src.interp.vmap_api import vmap
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, called
 from flambeau._src.util.pytree import (
     tree_flatten,
     tree_leaves,
@@ -122,7 +123,7 @@ def grad_and_value(
                     "APIs instead?"
                 )
             wanted, spec = tree_flatten(_chosen(entered, argnums, places))
-            grads = _gradients(level, [output], [aten.ones_like(output)], wanted)
+            grads = _gradients(level, [output], [first_gradient(output)], wanted)
             grad = tree_unflatten(grads, spec)
             value = level.leave(output)
             if has_aux:
@@ -223,7 +224,7 @@ def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
     total = sum(t.numel() for t in tensors)
     result, at = [], 0
     for t in tensors:
-        block = aten.new_zeros(t, (total, t.numel()))
+        block = called.new_zeros(t, (total, t.numel()))
         if t.numel():
             aten.fill_(aten.diagonal(block, -at, 0, 1), 1)
         at += t.numel()

@@ -24,6 +24,8 @@ FUNCTION = 1 << 10  # __torch_function__ of subclasses
 FUNCTION_MODE = 1 << 11
 PROFILE = 1 << 12
 
+BELOW_RECORD = DISPATCH | TRACE | FAKE | FUNCTIONALIZE  # what sees operators beneath autograd
+
 ORDER: tuple[tuple[str, int], ...] = (
     ("profile", PROFILE),
     ("function modes", FUNCTION_MODE),

@@ -209,6 +209,9 @@ def write(b: Batch, op: Op, args: Args) -> Any:
     n = args[0].dim()
     new = tuple([b.padded(v, n) if isinstance(v, Tensor) else v for v in args])
     if op.base.name == "fill" and len(args) > 1 and isinstance(args[1], Tensor):
+        if not b.has(args[1]) and op.variant == "inplace":
+            dispatch(op, (new[0], args[1]))
+            return args[0]
         source = aten.expand(b.padded(args[1], n), b.full(args[0]).shape)
         if op.variant == "inplace":
             aten.copy_(new[0], source)
@@ -283,7 +286,7 @@ def mm(b: Batch, op: Op, args: Args) -> Any:
     if not b.has(y) and op.base.name == "mm":
         v = b.front(x)
         flat = aten.mm(aten.reshape(v, (b.size * x.shape[0], x.shape[1])), y)
-        return b.wrap(aten.reshape(flat, (b.size, x.shape[0], y.shape[1])))
+        return b.wrap(aten._unsafe_view(flat, (b.size, x.shape[0], y.shape[1])))
     return b.wrap(aten.matmul(b.front(x), b.front(y)))
 
 
@@ -291,16 +294,22 @@ def mm(b: Batch, op: Op, args: Args) -> Any:
 def mv(b: Batch, op: Op, args: Args) -> Any:
     x, y = args
     if not b.has(x):  # many vectors: one product of matrices
-        return b.wrap(aten.mm(b.front(y), aten.t(x)))
+        i = info(y)
+        return b.wrap(aten.mm(x, aten.movedim(i.value, i.dim, -1)), 1)
+    if not b.has(y):
+        flat = aten.mv(aten.reshape(b.front(x), (b.size * x.shape[0], x.shape[1])), y)
+        return b.wrap(aten._unsafe_view(flat, (b.size, x.shape[0])))
     return b.wrap(aten.squeeze(aten.matmul(b.front(x), aten.unsqueeze(b.front(y), -1)), -1))
 
 
 @rule("dot")
 def dot(b: Batch, op: Op, args: Args) -> Any:
-    x, y = b.full(args[0]), b.full(args[1])
-    return b.wrap(
-        aten.reshape(aten.matmul(aten.unsqueeze(x, -2), aten.unsqueeze(y, -1)), (b.size,))
-    )
+    x, y = args
+    if not b.has(x) or not b.has(y):  # many vectors with one: a product with a matrix
+        batched, single = (x, y) if b.has(x) else (y, x)
+        return b.wrap(aten.mv(b.front(batched), single))
+    column, row = aten.unsqueeze(b.front(y), -1), aten.unsqueeze(b.front(x), -2)
+    return b.wrap(aten.squeeze(aten.squeeze(aten.matmul(row, column), -1), -1))
 
 
 @rule("addmm", "baddbmm")

@@ -243,7 +243,7 @@ def _viewing(shown: Tensor, f: Functional, step: Step, value: Tensor, source: Te
     if shown is source:  # the very same tensor, as some views give it back
         shown = _native.alias(Tensor, source)
     what = Functional(f.base, (*f.steps, step), value)
-    what.generation = f.generation
+    what.generation = 0  # of a base that was written: made again when it is asked for
     return _become(shown, what, value)
 
 

@@ -207,12 +207,9 @@ def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
     return saved
 
 
-_LOWER = state.FUNCTIONALIZE | state.FAKE | state.TRACE | state.DISPATCH
-
-
 def seen_below(t: Any) -> bool:
     """Whether layers beneath this one want to see what is done to t."""
-    return bool((state.get_active() | t._bits) & ~state.get_suspended() & _LOWER)
+    return bool((state.get_active() | t._bits) & ~state.get_suspended() & state.BELOW_RECORD)
 
 
 def _unchanged(packed: tuple[Any, int]) -> Any:

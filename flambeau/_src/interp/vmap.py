@@ -15,6 +15,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.levels import RULES, Batched, Beneath, Level, batch, info, plain
+from flambeau._src.interp.record import seen_below
 from flambeau._src.ops.call import aten, check_no_self_overlap, dispatch
 from flambeau._src.ops.kinds import wrap_dim
 from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
@@ -49,13 +50,17 @@ class Batch:
         """As `front`; a tensor that is not batched is repeated (without copying)."""
         if not isinstance(t, Tensor) or self.has(t):
             return self.front(t)
-        return aten.expand(aten.unsqueeze(t, 0), (self.size, *t.shape))
+        return aten.expand(t, (self.size, *t.shape))
 
     def padded(self, t: Any, ndim: int) -> Any:
         """As `front`, with dimensions of extent 1 after the batch up to ndim logical ones."""
         v = self.front(t)
         if self.has(t) and t.dim() < ndim:
-            v = aten.reshape(v, (self.size, *[1] * (ndim - t.dim()), *t.shape))
+            v = (
+                aten.view(v, (self.size, *[1] * ndim))
+                if not t.dim()
+                else aten.reshape(v, (self.size, *[1] * (ndim - t.dim()), *t.shape))
+            )
         return v
 
     def wrap(self, value: Any, dim: int = 0) -> Any:
@@ -100,8 +105,17 @@ def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     refuse_inplace(b, op, args)
     schema = op.base.schema
     tensors = [args[i] for i in schema.tensor_positions if isinstance(args[i], Tensor)]
+    if len(tensors) == 1 == len(schema.tensor_positions) and tensors[0] is args[0]:
+        i = info(args[0])  # one operand: the batch may stand where it stands
+        result = dispatch(op, (i.value, *args[1:]))
+        return args[0] if op.variant == "inplace" else b.wrap(result, i.dim)
     ndim = max(t.dim() for t in tensors)
     common = None
+    if len(tensors) == 2 and (tensors[0].dim() == 0) != (tensors[1].dim() == 0):
+        # How a 0-dim operand promotes is asked of one of its elements, as torch does it.
+        scalar = tensors[0] if tensors[0].dim() == 0 else tensors[1]
+        if b.has(scalar) and seen_below(scalar):
+            aten.select(b.front(scalar), 0, 0)
     if any(t.dtype is not tensors[0].dtype for t in tensors):
         # With the batch in front a 0-dim operand is one with dimensions: promotion must not see it.
         common = op.decl.common_dtype(op.base, args) if hasattr(op.decl, "common_dtype") else None
@@ -121,7 +135,7 @@ def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
 
 
 _BY_DIM = {"sum": "dim_IntList", "mean": "dim", "any": "dims", "all": "dims"}
-_AS_DIMS = {"max": "amax", "min": "amin"}
+_BY_VALUE = ("max", "min")  # their overload for one dimension gives the place too
 
 
 def reduction(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
@@ -135,7 +149,7 @@ def reduction(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     keep = bool(args[names.index("keepdim")]) if "keepdim" in names else False
     given = args[at]
     if n == 0:
-        v = aten.unsqueeze(v, 1)
+        v = aten.unsqueeze(v, -1)
     if given is None or (isinstance(given, (tuple, list)) and not given):
         if not op.schema.args[at].is_list:  # argmax and its like, over everything
             v, dim = aten.reshape(v, (b.size, -1)), 1
@@ -162,14 +176,13 @@ def _reduce_all(b: Batch, op: Op, args: tuple[Any, ...], v: Tensor, n: int) -> A
     name = op.name
     rest = {a.name: x for a, x in zip(op.schema.args[1:], args[1:], strict=True)}
     dims = tuple(range(1, n + 1))
-    if name in _AS_DIMS:
-        v = v if n else aten.unsqueeze(v, 1)
-        return b.wrap(getattr(aten, _AS_DIMS[name])(v, dims or (1,)))
+    if name in _BY_VALUE:
+        return b.wrap(getattr(aten, name)(aten.reshape(v, (b.size, -1)), 1)[0])
     overload = _BY_DIM.get(name, "dim_int")
     for other in resolve_lazy(PACKETS[(op.namespace, name)]):
         if other.overload == overload:
             listed = other.schema.args[1].is_list
-            v = aten.unsqueeze(v, 1) if not n else v if listed else aten.reshape(v, (b.size, -1))
+            v = aten.unsqueeze(v, -1) if not n else v if listed else aten.reshape(v, (b.size, -1))
             full = {"dim": (dims or (1,)) if listed else 1, "keepdim": False, **rest}
             return b.wrap(dispatch(other, (v, *[full[a.name] for a in other.schema.args[1:]])))
     return fallback(b, op, args)

@@ -259,7 +259,7 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
     reasons: list[str] = []
     if len(ops) == 1:
         bind(ops[0], args, rename(kwargs, ops[0]), reasons)
-        _check_tensor_lists(ops[0], args)
+        _check_tensor_lists(ops[0], args, reasons[0])
         raise TypeError(
             f"{p.name}(): {reasons[0]}"
             if not reasons[0].startswith(("takes", "missing", "got"))
@@ -275,11 +275,12 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
     )
 
 
-def _check_tensor_lists(op: Op, args: tuple[Any, ...]) -> None:
-    """Name the element of a list of tensors that is none."""
+def _check_tensor_lists(op: Op, args: tuple[Any, ...], reason: str) -> None:
+    """Name the element of a list of tensors that is none, where that is what does not fit."""
     for i, (a, v) in enumerate(zip(op.schema.positional, args, strict=False)):
         if (
             a.type == "Tensor"
+            and reason.startswith(f"argument '{_shown(a, i)}'")
             and a.is_list
             and not a.elem_optional
             and isinstance(v, (tuple, list))

@@ -459,19 +459,22 @@ def by_number(name: str, t: Tensor, number: Any) -> Any:
 
 
 class Namespace:
-    """`aten.add(x, y)`: the operators, for bodies and gradients that are written with operators."""
+    """`aten.add(x, y)`: the operators, for bodies and gradients that are written with operators. With
+    `fills` they are called as from Python, which states options that the caller left open."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: str, fills: bool = False) -> None:
+        self._namespace, self._fills = namespace, fills
 
     def __getattr__(self, name: str) -> Any:
         packet = PACKETS.get((self._namespace, name))
         if packet is None:
             raise AttributeError(f"no operator is called {self._namespace}::{name}")
-        function = make_callable(packet, _native.Function)
+        fills = self._fills and makes_tensors(packet)
+        function = make_callable(packet, _native.Function, fills=fills)
         self.__dict__[name] = function
         return function
 
 
 aten = Namespace("aten")
+called = Namespace("aten", fills=True)
 fill("fast_of", lambda name: fast_of(PACKETS[("aten", name)]))

@@ -7,8 +7,9 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, call_bits
 from flambeau._src.ops.copying import copy_into
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
 
@@ -484,6 +485,9 @@ class BatchNorm(Composite):
         for name, t in (("running_mean", mean), ("running_var", var)):
             if not training and t is None:
                 raise RuntimeError(f"{name} must be defined in evaluation mode")
+        if call_bits((x,), {}, 0) & state.BELOW_RECORD:
+            # Where cuDNN keeps what its backward needs; other devices make it too, and modes see that.
+            aten.empty((0,), dtype=dt.uint8, layout=layout.strided, device=x.device)
         return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
 
 

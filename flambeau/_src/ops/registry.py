@@ -16,6 +16,7 @@ from flambeau._src.ops import (  # noqa: F401
     copying,
     creation,
     distance,
+    einsum,
     elementary,
     embedding,
     factor,
