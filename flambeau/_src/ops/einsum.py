@@ -68,8 +68,8 @@ def _subscripts(text: str, of: str) -> list[str]:
             labels.append(c)
         elif c != " ":
             raise RuntimeError(
-                f"einsum(): invalid subscript given at index {i} in the equation string, subscripts "
-                "must be in [a-zA-Z]"
+                f"einsum(): invalid subscript given at index {i} in the equation string, "
+                "subscripts must be in [a-zA-Z]"
             )
         i += 1
     return labels
@@ -107,7 +107,8 @@ def _output_labels(right: str, operands: list[list[str]]) -> list[str]:
             )
         if not any(x in ls for ls in operands):
             raise RuntimeError(
-                f"einsum(): output subscript {x} does not appear in the equation for any input operand"
+                f"einsum(): output subscript {x} does not appear in the equation for any "
+                "input operand"
             )
     return labels
 

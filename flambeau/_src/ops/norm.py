@@ -486,7 +486,7 @@ class BatchNorm(Composite):
             if not training and t is None:
                 raise RuntimeError(f"{name} must be defined in evaluation mode")
         if call_bits((x,), {}, 0) & state.BELOW_RECORD:
-            # Where cuDNN keeps what its backward needs; other devices make it too, and modes see that.
+            # Where cuDNN keeps what its backward needs; all devices make it, and modes see that.
             aten.empty((0,), dtype=dt.uint8, layout=layout.strided, device=x.device)
         return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
 
