@@ -1,0 +1,381 @@
+"""The shape environment: symbols for sizes, what is known of them, and what was relied on.
+
+A symbol stands for a size (backed: the value of the call being captured is its hint) or for a
+number that only running will tell (unbacked: no hint). `decide` answers a relation: from the
+ranges, from what was learnt before, or from the hints; only the last is a *guard*, recorded in
+order. Nothing is ever forgotten; after `freeze` a new guard is refused, since whoever printed the
+guards would not know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau._src.ir.conditions import Condition, junction
+from flambeau._src.ir.integers import Expr, IntLike, Range, Relation, expr, symbol
+
+__all__ = [
+    "ConstraintViolation",
+    "DataDependentGuard",
+    "FrozenShapes",
+    "ShapeEnv",
+    "ShapeGuard",
+    "Symbol",
+]
+
+_LEAST = 2  # sizes 0 and 1 are not symbols: broadcasting treats them apart
+
+
+class DataDependentGuard(RuntimeError):
+    """A branch on a number that only running will tell."""
+
+    def __init__(self, condition: Condition) -> None:
+        names = ", ".join(sorted(condition.symbols))
+        super().__init__(
+            f"Could not guard on data-dependent expression {condition} (unhinted: {condition}). "
+            f"The value of {names} is known only when the program runs: say what holds of it with "
+            "torch._check(...), or branch with torch.cond."
+        )
+        self.condition = condition
+
+
+class FrozenShapes(RuntimeError):
+    """A stage relied on a size after the guards were printed."""
+
+
+class ConstraintViolation(RuntimeError):
+    """A size that was promised to vary was found to be fixed, or bound to another."""
+
+
+@dataclass
+class Symbol:
+    """What is known of one symbol. `sources` are the places of a call where its value stands."""
+
+    name: str
+    hint: int | None
+    range: Range
+    sources: list[Any] = field(default_factory=list)
+    strict: str | None = None  # who promised that it varies, for the error if it does not
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeGuard:
+    """A condition that held for the hints and was relied on."""
+
+    condition: Condition
+    reason: str = ""
+
+
+class ShapeEnv:
+    """Symbols and what is known of them. `on_guard` is called with each guard when it is new."""
+
+    def __init__(
+        self,
+        *,
+        duck_shape: bool = True,
+        specialize_zero_one: bool = True,
+        on_guard: Callable[[ShapeGuard], None] | None = None,
+    ) -> None:
+        self.duck_shape, self.specialize_zero_one = duck_shape, specialize_zero_one
+        self.on_guard = on_guard
+        self.symbols: dict[str, Symbol] = {}
+        self.guards: list[ShapeGuard] = []
+        self.asserts: list[Condition] = []  # of unbacked symbols: checked when the program runs
+        self.replacements: dict[str, Expr] = {}
+        self._facts: list[Relation] = []
+        self._known: set[Condition] = set()
+        self._ducks: dict[int, str] = {}
+        self._frozen_by: str | None = None
+
+    # ---- symbols ----
+
+    def size(
+        self,
+        hint: int,
+        source: Any,
+        *,
+        range_: Range | None = None,
+        strict: str | None = None,
+        duck: bool = True,
+    ) -> IntLike:
+        """The symbol of a size, or the int itself where it is 0 or 1.
+
+        With `duck_shape`, sizes that are equal now share a symbol, and stay equal by guard.
+        `strict` names who promised that the size varies (then it is a symbol of its own).
+        """
+        if self.specialize_zero_one and hint in (0, 1) and strict is None:
+            return hint
+        if duck and self.duck_shape and strict is None and hint in self._ducks:
+            name = self._ducks[hint]
+            self.symbols[name].sources.append(source)
+            return symbol(name).replaced(self.replacements)
+        least = _LEAST if self.specialize_zero_one and hint >= _LEAST else 0
+        made = self._new("s", hint, Range(least, None).meet(range_ or Range(None, None)))
+        made.sources.append(source)
+        made.strict = strict
+        if duck and strict is None:
+            self._ducks[hint] = made.name
+        return symbol(made.name)
+
+    def unbacked(self, range_: Range | None = None, prefix: str = "u") -> Expr:
+        """A number that only running will tell."""
+        return symbol(self._new(prefix, None, range_ or Range(None, None)).name)
+
+    def _new(self, prefix: str, hint: int | None, range_: Range) -> Symbol:
+        number = sum(name.startswith(prefix) for name in self.symbols)
+        made = Symbol(f"{prefix}{number}", hint, range_)
+        self.symbols[made.name] = made
+        return made
+
+    def range_of(self, name: str) -> Range:
+        """What the symbol's value is known to lie in."""
+        return self.symbols[name].range
+
+    def is_unbacked(self, name: str) -> bool:
+        """Whether only running will tell its value."""
+        return self.symbols[name].hint is None
+
+    def hints(self) -> dict[str, int]:
+        """The values of this call, by name; unbacked symbols are left out."""
+        return {s.name: s.hint for s in self.symbols.values() if s.hint is not None}
+
+    def hint(self, e: IntLike) -> int | None:
+        """The value of an expression in this call; None where an unbacked symbol is in it.
+
+        For choices that are right whatever the value is (cost, block sizes): no guard.
+        """
+        e = expr(e).replaced(self.replacements)
+        if any(self.is_unbacked(name) for name in e.symbols):
+            return None
+        return e.value(self.hints())
+
+    # ---- decisions ----
+
+    def known(self, c: Condition) -> bool | None:
+        """Whether a condition holds for every call that passes the guards; None: it depends."""
+        if c.kind != "relation":
+            parts = [self.known(p) for p in c.parts]
+            if c.kind == "not":
+                return None if parts[0] is None else not parts[0]
+            decisive = c.kind == "or"  # the truth of one part that decides the whole
+            if decisive in parts:
+                return decisive
+            return None if None in parts else not decisive
+        r = c.relation
+        if r is None:  # of real numbers: nothing is derived
+            return True if c in self._known else False if c.negated() in self._known else None
+        r = r.replaced(self.replacements)
+        return self._known_relation(r)
+
+    def _known_relation(self, r: Relation) -> bool | None:
+        found = r.known(self.range_of)
+        if found is not None:
+            return found
+        opposite = r.negated()
+        for fact in self._facts:
+            if fact == r or _follows(r, fact):
+                return True
+            if fact == opposite or _follows(opposite, fact):
+                return False
+        return None
+
+    def decide(self, c: Condition, reason: str = "") -> bool:
+        """Whether a condition holds for this call; a guard if other calls may differ.
+
+        Raises DataDependentGuard for unbacked symbols, FrozenShapes after `freeze`.
+        """
+        found = self.known(c)
+        if found is not None:
+            return found
+        names = self._replaced(c).symbols
+        if any(self.is_unbacked(name) for name in names):
+            raise DataDependentGuard(self._replaced(c))
+        truth = c.value(self.hints())
+        self._record(c if truth else c.negated(), reason)
+        return truth
+
+    def number(self, e: IntLike, reason: str = "") -> int:
+        """The value of an expression, which is thereby fixed for this capture."""
+        e = expr(e).replaced(self.replacements)
+        c = e.constant
+        if c is not None:
+            return c
+        found = e.range(self.range_of).single
+        if found is not None:
+            return found
+        value = self.hint(e)
+        if value is None:
+            raise DataDependentGuard(Condition.of(Relation.compare(e, "==", 0)))
+        self.decide(Condition.of(Relation.compare(e, "==", value)), reason)
+        return value
+
+    def check(self, c: Condition, reason: str = "") -> None:
+        """`torch._check`: from here on c holds. What hints cannot tell is asserted at run time.
+
+        Raises RuntimeError where it is known not to hold.
+        """
+        found = self.known(c)
+        if found is None and any(self.is_unbacked(n) for n in self._replaced(c).symbols):
+            self.asserts.append(c)
+            self._learn(c)
+            return
+        if found is False or (found is None and not self.decide(c, reason)):
+            raise RuntimeError(reason or f"Expected {c} to be True, but got False")
+
+    def _replaced(self, c: Condition) -> Condition:
+        return c.replaced(self.replacements)
+
+    def _record(self, c: Condition, reason: str) -> None:
+        if self._frozen_by is not None:
+            raise FrozenShapes(
+                f"{c} was relied on after {self._frozen_by} fixed the guards: a stage must ask "
+                "for it earlier"
+            )
+        guard = ShapeGuard(c, reason)
+        self.guards.append(guard)
+        self._learn(c)
+        if self.on_guard is not None:
+            self.on_guard(guard)
+
+    def _learn(self, c: Condition) -> None:
+        if c.kind == "and":
+            for part in c.parts:
+                self._learn(part)
+            return
+        self._known.add(c)
+        if c.relation is None:
+            return
+        r = c.relation.replaced(self.replacements)
+        self._facts.append(r)
+        if r.op == ">=":
+            self._bound(r.left)
+        elif r.op == "==":
+            self._solve(r.left)
+
+    def _bound(self, left: Expr) -> None:
+        """Narrow a symbol's range by `c·s + k >= 0`."""
+        constant, rest = _split(left)
+        if len(rest) != 1:
+            return
+        ((monomial, c),) = rest.items()
+        name = _alone(monomial)
+        if name is None:
+            return
+        s = self.symbols[name]
+        s.range = s.range.meet(
+            Range(-(constant // c), None) if c > 0 else Range(None, constant // -c)
+        )
+        if s.range.single is not None:
+            self._replace(name, expr(s.range.single))
+
+    def _solve(self, left: Expr) -> None:
+        """`left == 0` for a symbol that occurs once, with the factor 1 or -1."""
+        best: str | None = None
+        for monomial, c in left.terms.items():
+            name = _alone(monomial)
+            if name is None or c not in (1, -1):
+                continue
+            others = sum(name in _names(m) for m in left.terms)
+            if others == 1 and (best is None or self._rank(name) > self._rank(best)):
+                best = name
+        if best is not None:
+            s = symbol(best)
+            factor = next(c for m, c in left.terms.items() if _alone(m) == best)
+            self._replace(best, s - left * factor)
+
+    def _rank(self, name: str) -> tuple[bool, int]:
+        """Which symbol gives way: an unbacked one, then the younger."""
+        return (self.is_unbacked(name), list(self.symbols).index(name))
+
+    def _replace(self, name: str, by: Expr) -> None:
+        of = by.range(self.range_of).meet(self.symbols[name].range)
+        other = by.name
+        if other is not None:
+            self.symbols[other].range = self.symbols[other].range.meet(of)
+        self.symbols[name].range = of
+        step = {name: by}
+        self.replacements = {n: e.replaced(step) for n, e in self.replacements.items()}
+        self.replacements[name] = by
+        self._facts = [f.replaced(step) for f in self._facts]
+
+    def simplified(self, e: IntLike) -> Expr:
+        """The expression in the symbols that are left."""
+        return expr(e).replaced(self.replacements)
+
+    # ---- the end ----
+
+    def freeze(self, by: str) -> None:
+        """From now on a new guard raises FrozenShapes; `by` is who printed the guards."""
+        self._frozen_by = by
+
+    def conditions(self) -> Iterator[tuple[str, str]]:
+        """What a call must fulfil, as (Python text over symbols' names, reason).
+
+        That sizes which share a symbol are equal is for whoever binds names to `sources`. Raises
+        ConstraintViolation where a size promised to vary does not.
+        """
+        self._check_promises()
+        for s in self.symbols.values():
+            if s.hint is None or not s.sources:
+                continue
+            lo, hi = s.range.lo, s.range.hi
+            first = self.replacements.get(s.name)
+            if first is not None and first.constant is not None:
+                continue  # its guard says so
+            if lo is not None and lo > 0:
+                yield f"{lo} <= {s.name}", "sizes 0 and 1 are captured apart"
+            if hi is not None:
+                yield f"{s.name} <= {hi}", ""
+        for guard in self.guards:
+            yield str(guard.condition), guard.reason
+
+    def _check_promises(self) -> None:
+        for s in self.symbols.values():
+            by = self.replacements.get(s.name)
+            if s.strict is None or by is None:
+                continue
+            what = (
+                f"its value is always {by}" if by.constant is not None else f"it always equals {by}"
+            )
+            culprits = [g for g in self.guards if s.name in g.condition.symbols]
+            because = f" (guard: {culprits[0].condition})" if culprits else ""
+            raise ConstraintViolation(
+                f"Constraints violated ({s.strict})! Not all values of {s.sources[0]} satisfy the "
+                f"program: {what}{because}"
+            )
+
+
+def _follows(wanted: Relation, fact: Relation) -> bool:
+    """Whether `p >= 0` follows from `q >= 0` because p - q is a constant of at least 0."""
+    if wanted.op == ">=" and fact.op == ">=":
+        d = (wanted.left - fact.left).constant
+        return d is not None and d >= 0
+    if wanted.op == "!=" and fact.op == ">=":  # q >= 0 with q = ±p - c, c > 0: p is not zero
+        for side in (wanted.left, -wanted.left):
+            d = (side - fact.left).constant
+            if d is not None and d > 0:
+                return True
+    return False
+
+
+def _split(e: Expr) -> tuple[int, dict[Any, int]]:
+    rest = dict(e.terms)
+    return rest.pop((), 0), rest
+
+
+def _alone(monomial: Any) -> str | None:
+    """The symbol that a monomial is."""
+    if len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].kind == "symbol":
+        return str(monomial[0][0].name)
+    return None
+
+
+def _names(monomial: Any) -> frozenset[str]:
+    return Expr({monomial: 1}).symbols
+
+
+def all_of(conditions: list[Condition]) -> Condition:
+    """That all of them hold."""
+    return junction("and", conditions)

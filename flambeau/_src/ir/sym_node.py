@@ -1,0 +1,352 @@
+"""The nodes behind SymInt, SymFloat and SymBool: an expression in a shape environment.
+
+`core.symint` gives a number's operations to its node; here they become expressions. Reading a value
+(`guard_int` and its kind) is a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.ir.conditions import Condition, Number, Real, junction, real
+from flambeau._src.ir.integers import Expr, IntLike, expr, maximum, minimum, symbol
+from flambeau._src.ir.shape_env import ShapeEnv
+
+__all__ = ["SymNode", "expression_of", "sym_int"]
+
+_MATH = "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
+
+
+class SymNode:
+    """`kind` is int, float or bool; `value` its Expr, number tree or Condition."""
+
+    __slots__ = ("env", "kind", "value")
+
+    def __init__(self, env: ShapeEnv, kind: str, value: Any) -> None:
+        self.env, self.kind, self.value = env, kind, value
+
+    # ---- what it is ----
+
+    def is_int(self) -> bool:
+        return self.kind == "int"
+
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def shape_env(self) -> ShapeEnv:
+        """By torch's name."""
+        return self.env
+
+    @property
+    def expr(self) -> Any:
+        """The expression in the symbols that are left."""
+        return self.value.replaced(self.env.replacements) if _symbolic(self.value) else self.value
+
+    @property
+    def hint(self) -> Any:
+        """Its value in this call, None where only running will tell; no guard."""
+        value = self.expr
+        if not _symbolic(value):
+            return value
+        if any(self.env.is_unbacked(name) for name in value.symbols):
+            return None
+        return value.value(self.env.hints())
+
+    def has_hint(self) -> bool:
+        return self.hint is not None
+
+    def maybe_as_int(self) -> int | None:
+        """The int that it is whatever the sizes are, or None."""
+        value = self.expr
+        if isinstance(value, Expr):
+            return value.constant
+        return value if isinstance(value, int) else None
+
+    def is_constant(self) -> bool:
+        return False
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    # ---- numbers beside it ----
+
+    def wrap_int(self, n: int) -> SymNode:
+        return SymNode(self.env, "int", expr(n))
+
+    def wrap_float(self, n: float) -> SymNode:
+        return SymNode(self.env, "float", n)
+
+    def wrap_bool(self, b: bool) -> SymNode:
+        zero = Condition.compare(expr(0), "==" if b else "!=", expr(0))
+        return SymNode(self.env, "bool", zero)
+
+    def _int(self, value: Number) -> SymNode:
+        return SymNode(self.env, "int", expr(value) if isinstance(value, int) else value)
+
+    def _float(self, value: Number) -> SymNode:
+        return SymNode(self.env, "float", value)
+
+    def _number(self, value: Number, *of: SymNode) -> SymNode:
+        return self._int(value) if all(n.kind != "float" for n in of) else self._float(value)
+
+    def _as_number(self) -> Number:
+        """Its value as an operand; a bool counts as 0 or 1, which fixes it."""
+        if self.kind == "bool":
+            return expr(int(self.guard_bool()))
+        found: Number = self.value
+        return found
+
+    # ---- arithmetic ----
+
+    def add(self, other: SymNode) -> SymNode:
+        return self._algebra("add", other, lambda a, b: a + b)
+
+    def sub(self, other: SymNode) -> SymNode:
+        return self._algebra("sub", other, lambda a, b: a - b)
+
+    def mul(self, other: SymNode) -> SymNode:
+        return self._algebra("mul", other, lambda a, b: a * b)
+
+    def floordiv(self, other: SymNode) -> SymNode:
+        return self._algebra("floordiv", other, lambda a, b: a // b)
+
+    def mod(self, other: SymNode) -> SymNode:
+        return self._algebra("mod", other, lambda a, b: a % b)
+
+    def sym_max(self, other: SymNode) -> SymNode:
+        return self._algebra("max", other, maximum)
+
+    def sym_min(self, other: SymNode) -> SymNode:
+        return self._algebra("min", other, minimum)
+
+    def truediv(self, other: SymNode) -> SymNode:
+        return self._float(real("truediv", self._as_number(), other._as_number()))
+
+    def pow(self, other: SymNode) -> SymNode:
+        a, b = self._as_number(), other._as_number()
+        if isinstance(a, Expr) and isinstance(b, Expr):
+            exponent = self.env.number(b, "an exponent")
+            if exponent >= 0:
+                return self._int(a**exponent)
+            return self._float(real("pow", a, exponent))
+        return self._float(real("pow", a, b))
+
+    def lshift(self, other: SymNode) -> SymNode:
+        return self._bits("lshift", other)
+
+    def rshift(self, other: SymNode) -> SymNode:
+        return self._bits("rshift", other)
+
+    def bitwise_xor(self, other: SymNode) -> SymNode:
+        return self._bits("xor", other)
+
+    def neg(self) -> SymNode:
+        value = self._as_number()
+        made = -value if isinstance(value, Expr) else real("neg", value)
+        return self._number(made, self)
+
+    def pos(self) -> SymNode:
+        return self
+
+    def abs(self) -> SymNode:
+        value = self._as_number()
+        if isinstance(value, Expr):
+            return self._int(maximum(value, -value))
+        return self._float(real("abs", value))
+
+    def ceil(self) -> SymNode:
+        return self._rounded("ceil")
+
+    def floor(self) -> SymNode:
+        return self._rounded("floor")
+
+    def trunc(self) -> SymNode:
+        return self._rounded("trunc")
+
+    def sym_float(self) -> SymNode:
+        value = self._as_number()
+        return self._float(value if self.kind == "float" else real("float", value))
+
+    def is_integer(self) -> SymNode:
+        value = self._as_number()
+        return self._bool(Condition.compare(real("mod", value, 1.0), "==", 0.0))
+
+    def _rounded(self, how: str) -> SymNode:
+        value = self._as_number()
+        if isinstance(value, Expr):
+            return self
+        if isinstance(value, Real) and value.op == "truediv":  # ceil(a / b) of ints is exact
+            a, b = value.args
+            if isinstance(a, (Expr, int)) and isinstance(b, (Expr, int)) and how != "trunc":
+                up = -((-expr(a)) // b) if how == "ceil" else expr(a) // b
+                return self._int(up)
+        return self._int(real(how, value))
+
+    def _algebra(
+        self, name: str, other: SymNode, of_ints: Callable[[IntLike, IntLike], IntLike]
+    ) -> SymNode:
+        a, b = self._as_number(), other._as_number()
+        if isinstance(a, (Expr, int)) and isinstance(b, (Expr, int)):
+            if name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None:
+                self.env.decide(Condition.compare(b, "!=", 0), "a divisor is not zero")
+            return self._int(of_ints(a, b))
+        return self._number(real(name, a, b), self, other)
+
+    def _bits(self, name: str, other: SymNode) -> SymNode:
+        if self.kind == "bool" and other.kind == "bool" and name == "xor":
+            same = self.guard_bool() != other.guard_bool()
+            return self.wrap_bool(same)
+        return self._int(real(name, self._as_number(), other._as_number()))
+
+    # ---- comparisons and truth ----
+
+    def eq(self, other: SymNode) -> SymNode:
+        return self._compare("==", other)
+
+    def ne(self, other: SymNode) -> SymNode:
+        return self._compare("!=", other)
+
+    def lt(self, other: SymNode) -> SymNode:
+        return self._compare("<", other)
+
+    def le(self, other: SymNode) -> SymNode:
+        return self._compare("<=", other)
+
+    def gt(self, other: SymNode) -> SymNode:
+        return self._compare(">", other)
+
+    def ge(self, other: SymNode) -> SymNode:
+        return self._compare(">=", other)
+
+    def and_(self, other: SymNode) -> SymNode:
+        return self._junction("and", other)
+
+    def or_(self, other: SymNode) -> SymNode:
+        return self._junction("or", other)
+
+    def sym_not(self) -> SymNode:
+        return self._bool(self._condition().negated())
+
+    def sym_ite(self, then: SymNode, other: SymNode) -> SymNode:
+        return then if self.guard_bool() else other
+
+    def _compare(self, op: str, other: SymNode) -> SymNode:
+        return self._bool(Condition.compare(self._as_number(), op, other._as_number()))
+
+    def _junction(self, kind: str, other: SymNode) -> SymNode:
+        if self.kind == "bool" and other.kind == "bool":
+            return self._bool(junction(kind, [self._condition(), other._condition()]))
+        return self._bits(kind, other)
+
+    def _bool(self, c: Condition) -> SymNode:
+        return SymNode(self.env, "bool", c)
+
+    def _condition(self) -> Condition:
+        if self.kind == "bool":
+            found: Condition = self.value
+            return found
+        return Condition.compare(self._as_number(), "!=", 0)
+
+    # ---- values: guards ----
+
+    def guard_bool(self, file: str = "", line: int = 0) -> bool:
+        """Its truth in this call."""
+        return self.env.decide(self._condition(), _place(file, line))
+
+    def guard_int(self, file: str = "", line: int = 0) -> int:
+        """Its value in this call."""
+        value = self._as_number()
+        if isinstance(value, (Expr, int)):
+            return self.env.number(value, _place(file, line))
+        return int(self._fixed(value, _place(file, line)))
+
+    def guard_float(self, file: str = "", line: int = 0) -> float:
+        """Its value in this call."""
+        value = self._as_number()
+        if isinstance(value, (Expr, int)):
+            return float(self.env.number(value, _place(file, line)))
+        return float(self._fixed(value, _place(file, line)))
+
+    def _fixed(self, value: Number, reason: str) -> Any:
+        """A number that is no polynomial: the sizes that it is made of are fixed."""
+        if not isinstance(value, Real):
+            return value
+        for name in sorted(value.symbols):
+            e = self.env.simplified(symbol(name))
+            self.env.number(e, reason)
+        return value.replaced(self.env.replacements).value(self.env.hints())
+
+    def expect_true(self, file: str = "", line: int = 0) -> bool:
+        """From here on it is true; asserted when the program runs where nothing else tells."""
+        self.env.check(self._condition(), _place(file, line))
+        return True
+
+    def statically_known_true(self, file: str = "", line: int = 0) -> bool:
+        """Whether it is true for every call that passes the guards."""
+        return self.env.known(self._condition()) is True
+
+    def guard_or_false(self, file: str = "", line: int = 0) -> bool:
+        """Its truth, False where only running would tell."""
+        return self._guard_or(False)
+
+    def guard_or_true(self, file: str = "", line: int = 0) -> bool:
+        """Its truth, True where only running would tell."""
+        return self._guard_or(True)
+
+    def _guard_or(self, otherwise: bool) -> bool:
+        c = self._condition()
+        found = self.env.known(c)
+        if found is not None:
+            return found
+        names = c.replaced(self.env.replacements).symbols
+        if any(self.env.is_unbacked(n) for n in names):
+            return otherwise
+        return self.env.decide(c)
+
+    guard_size_oblivious = guard_bool
+
+
+def _of_math(name: str) -> Callable[[SymNode], SymNode]:
+    def function(self: SymNode) -> SymNode:
+        return self._float(real(name, self._as_number()))
+
+    function.__name__ = f"sym_{name}"
+    return function
+
+
+for _name in _MATH:
+    setattr(SymNode, f"sym_{_name}", _of_math(_name))
+
+
+def _place(file: str, line: int) -> str:
+    return f"{file}:{line}" if file else ""
+
+
+def _symbolic(value: Any) -> bool:
+    return isinstance(value, (Expr, Real, Condition))
+
+
+def sym_int(env: ShapeEnv, e: IntLike) -> SymInt | int:
+    """An expression as the number that programs see: an int where it is one."""
+    e = env.simplified(e)
+    constant = e.constant
+    return SymInt(SymNode(env, "int", e)) if constant is None else constant
+
+
+def expression_of(n: Any) -> Any:
+    """The expression of a symbolic number, in the symbols left; other values as they are."""
+    return n.node.expr if isinstance(n, (SymInt, SymFloat, SymBool)) else n
