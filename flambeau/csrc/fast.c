@@ -1,4 +1,5 @@
 #include "fast.h"
+#include "tape.h"
 
 typedef void (*gemm_f32)(int, int, int, int64_t, int64_t, int64_t, float, const float *, int64_t, const float *, int64_t, float, float *, int64_t);
 typedef void (*gemm_f64)(int, int, int, int64_t, int64_t, int64_t, double, const double *, int64_t, const double *, int64_t, double, double *, int64_t);
@@ -379,6 +380,7 @@ static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
 
 /* ---- the callables ---- */
 static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    if (fl_tape) return fl_taped_call(f, a, n, kw);
     if (f->fast && IDLE()) {
         PyObject *r = f->fast->call(f->fast, a, n, kw);
         if (r) return r;
@@ -386,6 +388,7 @@ static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyOb
     }
     return PyObject_Vectorcall(f->slow, a, n, kw);
 }
+PyObject *fl_call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return call(f, a, n, kw); }
 static PyObject *vectorcall(PyObject *self, PyObject *const *a, size_t nf, PyObject *kw) {
     Py_ssize_t n = PyVectorcall_NARGS(nf);
     if (Py_TYPE(self) == &MethodType && (n < 1 || !IS_TENSOR(a[0]))) return PyObject_Vectorcall(((Function *)self)->slow, a, n, kw);
@@ -560,6 +563,7 @@ static PyObject *richcompare(PyObject *a, PyObject *b, int op) {
 static Py_hash_t hash(PyObject *a) { return _Py_HashPointer(a); }
 static int nb_bool(PyObject *a) {
     Tensor *t = (Tensor *)a;
+    FL_UNSEEN();
     if (t->numel == 1 && PLAIN(t) && !(fl_state.active & ~fl_state.suspended)) {
         if (t->dtype->code == FL_BOOL) return *(uint8_t *)fl_data(t) != 0;
         PyObject *v = fl_item(t);
@@ -572,10 +576,11 @@ static int nb_bool(PyObject *a) {
     Py_XDECREF(r);
     return b;
 }
-static PyObject *mp_subscript(PyObject *a, PyObject *k) { return IDLE() ? fl_getitem(a, k) : slot2(FL_SLOT_GETITEM, a, k); }
+PyObject *fl_subscript(PyObject *a, PyObject *k) { return IDLE() && !fl_tape ? fl_getitem(a, k) : slot2(FL_SLOT_GETITEM, a, k); }
 static int mp_ass(PyObject *a, PyObject *k, PyObject *v) {
     if (!v) { PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items"); return -1; }
     PyObject *x[3] = {a, k, v};
+    FL_UNSEEN();
     if (IDLE()) { int done = fl_setitem(a, k, v); if (done) return done < 0 ? -1 : 0; }
     if (!fl_slot_fn[41]) { PyErr_SetString(PyExc_TypeError, "Tensor does not support item assignment"); return -1; }
     PyObject *r = call(fl_slot_fn[41], x, 3, NULL);
@@ -601,7 +606,7 @@ PyType_Slot fl_number_slots[] = {
     {Py_nb_lshift, nb_lshift}, {Py_nb_rshift, nb_rshift}, {Py_nb_negative, nb_neg}, {Py_nb_positive, nb_positive}, {Py_nb_absolute, nb_abs}, {Py_nb_invert, nb_invert},
     {Py_nb_inplace_add, nb_iadd}, {Py_nb_inplace_subtract, nb_isub}, {Py_nb_inplace_multiply, nb_imul}, {Py_nb_inplace_true_divide, nb_idiv}, {Py_nb_inplace_power, nb_ipow},
     {Py_nb_bool, nb_bool}, {Py_nb_int, nb_int}, {Py_nb_float, nb_float}, {Py_nb_index, nb_index}, {Py_tp_richcompare, richcompare}, {Py_tp_hash, hash},
-    {Py_mp_subscript, mp_subscript}, {Py_mp_ass_subscript, mp_ass}, {Py_mp_length, length}, {0, NULL}};
+    {Py_mp_subscript, fl_subscript}, {Py_mp_ass_subscript, mp_ass}, {Py_mp_length, length}, {0, NULL}};
 
 /* set_slot(name, Function): what Python's operator calls. */
 static PyObject *f_slot(PyObject *m, PyObject *args) {
@@ -625,6 +630,7 @@ static PyObject *f_gemm(PyObject *m, PyObject *args) {
     PyObject *c_, *a_, *b_; double alpha, beta;
     if (!PyArg_ParseTuple(args, "O!O!O!dd", TensorType, &c_, TensorType, &a_, TensorType, &b_, &alpha, &beta)) return NULL;
     Tensor *c = (Tensor *)c_, *a = (Tensor *)a_, *b = (Tensor *)b_;
+    FL_UNSEEN();
     int nd = c->ndim, code = c->dtype->code;
     if (a->ndim != nd || b->ndim != nd || nd < 2 || nd > 3 || a->dtype != c->dtype || b->dtype != c->dtype) { PyErr_SetString(PyExc_ValueError, "gemm: two or three dimensions of one dtype"); return NULL; }
     int64_t batch = nd == 3 ? c->sizes[0] : 1, m_ = c->sizes[nd - 2], n_ = c->sizes[nd - 1], k_ = a->sizes[nd - 1], item = c->dtype->itemsize;

@@ -112,6 +112,7 @@ void fl_tensor_done(Tensor *t);                            /* numel, contiguous 
 Tensor *fl_empty(int ndim, const int64_t *sizes, const int64_t *strides, DType *d, Device *dev);
 Tensor *fl_alias(Tensor *t, int ndim, const int64_t *sizes, const int64_t *strides, int64_t offset);
 Tensor *fl_geometry(Tensor *t);
+int fl_set_grad(Tensor *t, PyObject *g);
 int fl_refresh(Tensor *t);                                 /* history of a stale view anew; -1 on error */
 static inline int fl_stale_view(Tensor *t) {
     return t->base && t->base->requires_grad && t->attr_version != fl_version(t); }
@@ -128,6 +129,8 @@ Node *fl_node(PyTypeObject *type, PyObject *op, Py_ssize_t nedges);
 int fl_edge(Node *n, Py_ssize_t i, Tensor *t);            /* edge i leads to what made t */
 PyObject *fl_saved(Tensor *t, int is_output);
 void fl_attach(Tensor *out, Node *n, int nr);
+PyObject *fl_unpacked(PyObject *saved, PyObject *node);   /* the tensor that was kept, its version checked */
+void fl_release(Node *n);
 /* iterate.c */
 int fl_broadcast(int n, Tensor **ts, int64_t *sizes);     /* ndim, or -1 with an exception */
 void fl_out_strides(int n, Tensor **ts, int ndim, const int64_t *sizes, int64_t *strides);
@@ -142,5 +145,5 @@ int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out);
 
 int fl_state_init(PyObject *), fl_storage_init(PyObject *), fl_tensor_init(PyObject *), fl_node_init(PyObject *),
     fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_indexed_init(PyObject *), fl_random_init(PyObject *), fl_dlpack_init(PyObject *), fl_structseq_init(PyObject *);
-int fl_sort_init(PyObject *), fl_operators_init(PyObject *);
+int fl_sort_init(PyObject *), fl_operators_init(PyObject *), fl_tape_init(PyObject *), fl_backward_init(PyObject *);
 static inline int fl_add_type(PyObject *m, PyTypeObject *t) { return PyType_Ready(t) < 0 ? -1 : PyModule_AddType(m, t); }

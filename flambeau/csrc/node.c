@@ -1,5 +1,5 @@
 /* Nodes of the recorded graph, and what they save. A node never refers to its own output tensor. */
-#include "native.h"
+#include "tape.h"
 
 PyTypeObject *NodeType;
 static int64_t sequence;
@@ -55,7 +55,7 @@ static PyObject *hook(const char *name, PyObject *args) {
     Py_XDECREF(args);
     return r;
 }
-static PyObject *saved_unpack(Saved *s, PyObject *node) {
+static PyObject *unpacked(Saved *s, PyObject *node) {
     if (s->unpack) {
         PyObject *r = PyObject_CallOneArg(s->unpack, s->packed), *h = s->is_output ? node : s->history;
         if (!r || (Tensor_Check(r) && (!h || h == Py_None))) return r;
@@ -70,6 +70,12 @@ static PyObject *saved_unpack(Saved *s, PyObject *node) {
     if (r && node != Py_None) fl_attach(r, (Node *)node, s->output_nr);
     return (PyObject *)r;
 }
+static PyObject *saved_unpack(Saved *s, PyObject *node) {
+    PyObject *r = unpacked(s, node);
+    if (fl_tape && r) fl_tape_unpacked((PyObject *)s, r);
+    return r;
+}
+PyObject *fl_unpacked(PyObject *saved, PyObject *node) { return unpacked((Saved *)saved, node); }
 static int saved_traverse(Saved *s, visitproc visit, void *arg) { Py_VISIT(s->t); Py_VISIT(s->packed); Py_VISIT(s->unpack); Py_VISIT(s->history); return 0; }
 static int saved_clear(Saved *s) { Py_CLEAR(s->t); Py_CLEAR(s->packed); Py_CLEAR(s->unpack); Py_CLEAR(s->history); return 0; }
 static void saved_dealloc(Saved *s) { PyObject_GC_UnTrack(s); saved_clear(s); PyObject_GC_Del(s); }
@@ -160,6 +166,7 @@ static PyObject *m_unpack(Node *n, PyObject *u) {
     return unpack_tree(n->args, (PyObject *)n);
 }
 static PyObject *m_unpack_outs(Node *n, PyObject *u) {
+    fl_tape_outs();
     if (n->released) return released(n);
     if (!n->outs) Py_RETURN_NONE;
     return unpack_tree(n->outs, (PyObject *)n);
@@ -171,9 +178,11 @@ static int holds_saved(PyObject *o) {
     return 0;
 }
 /* release(): drop what was saved; a node that saved only geometry can run again. */
-static PyObject *m_release(Node *n, PyObject *u) {
-    if (!holds_saved(n->args) && !holds_saved(n->outs)) Py_RETURN_NONE;
-    n->released = 1; Py_CLEAR(n->args); Py_CLEAR(n->outs); Py_RETURN_NONE; }
+void fl_release(Node *n) {
+    if (!holds_saved(n->args) && !holds_saved(n->outs)) return;
+    n->released = 1; Py_CLEAR(n->args); Py_CLEAR(n->outs);
+}
+static PyObject *m_release(Node *n, PyObject *u) { fl_release(n); Py_RETURN_NONE; }
 static PyObject *m_seq(Node *n, PyObject *u) { return PyLong_FromLongLong(n->seq); }
 static PyObject *m_reduce_edge(Node *n, PyObject *args) {   /* _set_edge(i, target or None, nr) */
     Py_ssize_t i; PyObject *t; int nr;

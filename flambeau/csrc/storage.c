@@ -1,7 +1,7 @@
 /* Storage cells and the caching allocator.
    Blocks are kept by size class (four classes a power of two), so that a fresh large output costs no
    page faults after the first. All calls hold the GIL. */
-#include "native.h"
+#include "tape.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -186,6 +186,7 @@ static PyMethodDef methods[] = {
     {"data_ptr", (PyCFunction)s_ptr, METH_NOARGS}, {0}};
 static int getbuffer(Storage *s, Py_buffer *b, int flags) {
     static char empty[1];
+    FL_UNSEEN();
     if (!s->data && s->nbytes) { PyErr_SetString(PyExc_BufferError, "this storage has no bytes (fake or meta tensor)"); return -1; }
     return PyBuffer_FillInfo(b, (PyObject *)s, s->data ? s->data : empty, s->nbytes, !!(s->flags & FL_S_READONLY), flags);
 }

@@ -2,6 +2,7 @@
    keeps beside it. Public methods are attached from Python (core/tensor.py and the operator table). */
 #include "native.h"
 #include "numbers.h"
+#include "tape.h"
 
 DType *fl_dtypes[FL_NDTYPES];
 Device *fl_cpu;
@@ -326,6 +327,7 @@ int fl_store_scalar(int code, PyObject *v, void *out) {
     }
 }
 PyObject *fl_item(Tensor *t) {
+    FL_UNSEEN();
     if (t->numel != 1) { PyErr_Format(PyExc_RuntimeError, "a Tensor with %lld elements cannot be converted to Scalar", (long long)t->numel); return NULL; }
     if (!t->storage->data) return call_hook("item_without_bytes", Py_BuildValue("(O)", t));
     PyObject *v = fl_element(t->dtype->code, fl_data(t));
@@ -350,6 +352,7 @@ static PyObject *nested(Tensor *t, int dim, const char *p) {
     return l;
 }
 static PyObject *tolist(Tensor *t, PyObject *u) {
+    FL_UNSEEN();
     if (t->bits || t->flags & (FL_T_CONJ | FL_T_NEG) || (!t->storage->data && t->numel)) return call_hook("tolist", Py_BuildValue("(O)", t));
     return nested(t, 0, fl_data(t));
 }
@@ -371,7 +374,9 @@ static PyObject *g_grad(Tensor *t, void *c) {
     return Py_NewRef(t->grad ? t->grad : Py_None);
 }
 static PyObject *g_plain_grad(Tensor *t, void *c) { return Py_NewRef(t->grad ? t->grad : Py_None); }
-static int s_grad(Tensor *t, PyObject *v, void *c) {
+int fl_set_grad(Tensor *t, PyObject *v);
+static int s_grad(Tensor *t, PyObject *v, void *c) { return fl_set_grad(t, v); }
+int fl_set_grad(Tensor *t, PyObject *v) {
     if (v && v != Py_None) {
         Tensor *g = (Tensor *)v;
         if (!Tensor_Check(v) || g->dtype != t->dtype || g->ndim != t->ndim || v == (PyObject *)t || g->storage->device->type != t->storage->device->type
@@ -527,8 +532,9 @@ static PyObject *m_numel(Tensor *t, PyObject *u) {
 }
 static PyObject *m_element_size(Tensor *t, PyObject *u) { return PyLong_FromLong(t->dtype->itemsize); }
 static PyObject *m_offset(Tensor *t, PyObject *u) { return t->sym ? sym_part(t, 2) : PyLong_FromLongLong(t->offset); }
-static PyObject *m_storage(Tensor *t, PyObject *u) { return Py_NewRef((PyObject *)t->storage); }
+static PyObject *m_storage(Tensor *t, PyObject *u) { FL_UNSEEN(); return Py_NewRef((PyObject *)t->storage); }
 static PyObject *m_ptr(Tensor *t, PyObject *u) {
+    FL_UNSEEN();
     if (t->storage->flags & FL_S_FAKE && t->storage->device->type == 0) { PyErr_SetString(PyExc_RuntimeError, "Cannot access data pointer of a tensor that has no bytes (it is fake, or was kept only for its shape)"); return NULL; }
     return PyLong_FromVoidPtr(t->storage->data ? fl_data(t) : NULL);
 }
@@ -675,6 +681,7 @@ static PyObject *f_geometry(PyObject *m, PyObject *t) {
 static PyObject *f_store(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* store(tensor, offset, number): one element */
     if (n != 3 || !Tensor_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "store(tensor, offset, number)"); return NULL; }
     Tensor *t = (Tensor *)a[0];
+    FL_UNSEEN();
     int r = fl_store_scalar(t->dtype->code, a[2], t->storage->data + (t->offset + PyLong_AsLongLong(a[1])) * t->dtype->itemsize);
     if (r < 0 || PyErr_Occurred()) return NULL;
     return PyBool_FromLong(!r);
@@ -683,6 +690,7 @@ static PyObject *f_zero(PyObject *m, PyObject *o) {   /* zero(tensor): bytes to 
     if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "zero(tensor)"); return NULL; }
     Tensor *t = (Tensor *)o;
     if (!t->contiguous || (!t->storage->data && t->numel)) Py_RETURN_FALSE;
+    FL_UNSEEN();
     if (t->numel) memset(fl_data(t), 0, t->numel * t->dtype->itemsize);
     Py_RETURN_TRUE;
 }
@@ -713,6 +721,7 @@ static int fill_nested(int code, int itemsize, char **p, int depth, int ndim, co
 static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n != 2 || !Tensor_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "fill_nested(tensor, data)"); return NULL; }
     Tensor *t = (Tensor *)a[0]; char *p = fl_data(t);
+    FL_UNSEEN();
     int r = fill_nested(t->dtype->code, t->dtype->itemsize, &p, 0, t->ndim, t->sizes, a[1]);
     return r < 0 ? NULL : PyBool_FromLong(!r);
 }

@@ -4,6 +4,9 @@ caller's thread. A pass keeps its state to itself, so a backward inside a backwa
 A leaf stands at the end of its edges itself; its `AccumulateGrad` node is only made for those who
 ask for it (`hooks.accumulator`). Leaves are waited for like nodes and written as soon as all
 gradients for them have come.
+
+A pass over nodes of operators without hooks, into leaves without hooks, runs in C
+(`csrc/backward.c`), in the same order; what is here runs every other, and says what is right.
 """
 
 from __future__ import annotations
@@ -14,13 +17,16 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Any
 
+from flambeau._src import _native
 from flambeau._src.autograd import anomaly
 from flambeau._src.autograd.hooks import AccumulateGrad, call_user, run_tensor_hooks
 from flambeau._src.core import state
 from flambeau._src.core.layout import preserve_format
+from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.record import seen_below
 from flambeau._src.ops.call import aten, called
+from flambeau._src.ops.op import Op
 
 Node = Any
 Edge = tuple[Any, int]
@@ -124,6 +130,13 @@ def run(
     thread.user_suspended = suspended
     before = state.set_grad(create_graph)
     try:
+        if (
+            inputs is None
+            and not create_graph
+            and not thread.anomaly[0]
+            and _native.backward(roots, grads, retain_graph)
+        ):
+            return []
         this = Pass(wanted, inputs is not None, accumulate, create_graph, retain_graph)
         thread.backward_pass = this
         this.start(roots, grads)
@@ -327,6 +340,11 @@ def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
     if not create_graph and sys.getrefcount(g) <= 3 and g.stride() == t.stride() and alone(g):
         t.grad = g if g.grad_fn is None and g._base is None and not seen_below(g) else g.detach()
         return
+    accumulate_copy(t, g)
+
+
+def accumulate_copy(t: Tensor, g: Tensor) -> None:
+    """The first gradient of t, copied: laid out as t where t is dense."""
     if dense(t):
         fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)
         t.grad = fresh.copy_(g)
@@ -358,3 +376,7 @@ def dense(t: Tensor) -> bool:
             return False
         expected *= s
     return True
+
+
+fill("accumulate_copy", accumulate_copy)
+_native.set_op_type(Op)
