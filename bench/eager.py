@@ -198,7 +198,9 @@ def broken_limits(result: dict[str, Any]) -> list[str]:
         elif "ratio" in row and row["ratio"] > LIMITS[row["group"]] + NOISE:
             broken.append(f"{row['name']}: {row['ratio']:.2f} above {LIMITS[row['group']]}")
     for group, limit in MEDIAN_LIMITS.items():
-        ratios = [row["ratio"] for row in result["rows"] if row["group"] == group and "ratio" in row]
+        ratios = [
+            row["ratio"] for row in result["rows"] if row["group"] == group and "ratio" in row
+        ]
         if ratios and statistics.median(ratios) > limit + NOISE:
             broken.append(f"median of the {group} rows: {statistics.median(ratios):.2f}")
     for row in result["imports"]:

@@ -185,14 +185,19 @@ class Spy:
     """Notes which stand-ins' values an operator touched."""
 
     def __init__(self) -> None:
-        self.origin: dict[int, int] = {}
+        self.origin: dict[int, frozenset[int]] = {}
         self.alive: list[Any] = []
         self.touched: set[int] = set()
 
-    def watch(self, t: Any, number: int) -> Any:
-        self.origin[id(t)] = number
+    def watch(self, t: Any, *numbers: int) -> Any:
+        """t holds values of these stand-ins."""
+        self.origin[id(t)] = frozenset(numbers)
         self.alive.append(t)
         return t
+
+    def origins(self, tensors: list[Any]) -> set[int]:
+        """The stand-ins whose values the tensors hold."""
+        return {n for t in tensors for n in self.origin.get(id(t), ())}
 
 
 _spies: list[Spy] = []
@@ -211,20 +216,24 @@ def geometry_layer(op: Op, args: tuple[Any, ...]) -> Any:
                     f"{op} reads the values of a tensor of which a backward kept only the shape: "
                     "the saved set of its vjp is incomplete (see Declaration.saves_by)"
                 )
-            spy.touched.update(spy.origin[id(t)] for t in stand_ins if id(t) in spy.origin)
+            spy.touched.update(spy.origins(stand_ins))
         if op.decl.kind == "view":
             out = op.decl.run(*args)  # type: ignore[attr-defined]
-            sources = [spy.origin[id(t)] for t in stand_ins if id(t) in spy.origin] if spy else []
             for o in out if isinstance(out, (tuple, list)) else (out,):
                 o._bits |= state.GEOMETRY
-                if spy and sources:
-                    spy.watch(o, sources[0])
+                if spy:
+                    spy.watch(o, *spy.origins(stand_ins))
             return out
         if spy is None and op.decl.geometry_only:
             return functional(op, args) if op.variant == "functional" else args[0]
         if op.variant == "inplace":
             return args[0]
-        return fake_results(op, args)
+        results = fake_results(op, args)
+        if spy and op.decl.geometry_only and op.decl.kind != "like":
+            # Values that are only moved (cat, flip) are those of the arguments, once they are read.
+            for o in results if isinstance(results, tuple) else (results,):
+                spy.watch(o, *spy.origins(stand_ins))
+        return results
     finally:
         state.set_suspended(before)
 
