@@ -102,7 +102,8 @@ def functions() -> dict[str, Any]:
         **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS,
         **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS,
         **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS,
-        **joining.FUNCTIONS, **einsum.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS, **interchange.FUNCTIONS,
+        **joining.FUNCTIONS, **einsum.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS,
+        **interchange.FUNCTIONS,
         **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
         **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip

@@ -29,25 +29,25 @@ def is_storage(obj: Any, /) -> bool:
 @overridable
 def is_floating_point(input: Tensor) -> bool:
     """Whether input's dtype is floating."""
-    return input.dtype.is_floating_point
+    return bool(input.dtype.is_floating_point)
 
 
 @overridable
 def is_complex(input: Tensor) -> bool:
     """Whether input's dtype is complex."""
-    return input.dtype.is_complex
+    return bool(input.dtype.is_complex)
 
 
 @overridable
 def is_signed(input: Tensor) -> bool:
     """Whether input's dtype is signed."""
-    return input.dtype.is_signed
+    return bool(input.dtype.is_signed)
 
 
 @overridable
 def numel(input: Tensor) -> int:
     """The number of elements."""
-    return input.numel()
+    return int(input.numel())
 
 
 @overridable
@@ -72,7 +72,7 @@ def _assert(condition: Any, message: Any) -> None:
 def _bool(self: Tensor) -> bool:
     if self._bits & state.FUNCTORCH:
         return bool(slot("transformed_bool")(self))
-    return is_nonzero(self)
+    return bool(is_nonzero(self))
 
 
 def _int(self: Tensor) -> int:
@@ -208,7 +208,7 @@ def get_device_module(device: Any = None) -> Any:
 def typename(obj: Any, /) -> str:
     """The name of obj's type as torch prints it."""
     if isinstance(obj, Tensor):
-        return obj.type()
+        return str(obj.type())
     module = getattr(obj, "__module__", "") or ""
     name = getattr(obj, "__qualname__", "") or type(obj).__name__
     return name if module in ("", "builtins", "__builtin__") else f"{module}.{name}"
@@ -232,59 +232,6 @@ def _device_call(device: Any, function: Any) -> Any:
             return function(*args, **kwargs)
 
     return wrapper
-
-
-def _nonleaf_grad(t: Tensor) -> None:
-    import warnings  # lazy: rarely needed
-
-    warnings.warn(
-        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad "
-        "attribute won't be populated during autograd.backward(). If you indeed want the .grad "
-        "field to be populated for a non-leaf Tensor, use .retain_grad() on the non-leaf Tensor. "
-        "If you access the non-leaf Tensor by mistake, make sure you access the leaf Tensor "
-        "instead. See github.com/pytorch/pytorch/pull/30531 for more informations.",
-        UserWarning,
-        stacklevel=3,
-    )
-
-
-def _check_grad(t: Tensor, g: Any) -> None:
-    if not isinstance(g, Tensor):
-        raise TypeError(
-            f"assigned grad expected to be a Tensor or None but got grad of type {type(g).__name__}"
-        )
-    if g is t:
-        raise RuntimeError("can't assign Variable as its own grad")
-    if g.dtype is not t.dtype:
-        raise RuntimeError(
-            "attempting to assign a gradient with dtype '"
-            + _ctype(g)
-            + "' to a tensor with dtype '"
-            + _ctype(t)
-            + "'. The gradient must match the tensor's dtype (defaults to the tensor's dtype). You "
-            "can set the tensor's grad_dtype attribute with a specific dtype, or None to allow "
-            "any dtype. Set grad_dtype with caution. Diverging the dtypes of a tensor and its "
-            "gradient may break downstream systems that assume they match."
-        )
-    if g.device.type != t.device.type:
-        raise RuntimeError(
-            f"attempting to assign a gradient with device type '{g.device.type}' to a tensor with "
-            f"device type '{t.device.type}'. Please ensure that the gradient and the tensor are on "
-            "the same device"
-        )
-    raise RuntimeError(
-        f"attempting to assign a gradient of size '{list(g.shape)}' to a tensor of size "
-        f"'{list(t.shape)}'. Please ensure that the gradient and the tensor are the same size"
-    )
-
-
-def _ctype(t: Tensor) -> str:
-    return {
-        "float32": "float",
-        "float64": "double",
-        "float16": "c10::Half",
-        "bfloat16": "c10::BFloat16",
-    }.get(t.dtype.name, t.dtype.name)
 
 
 SLOTS: dict[str, Any] = {

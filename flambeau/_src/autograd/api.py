@@ -268,7 +268,7 @@ _tensor_backward.__doc__ = backward.__doc__
 def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
     """Set requires_grad in place; returns the tensor."""
     if call_bits((self,), {}, 0) & (state.FUNCTION | state.FUNCTION_MODE):
-        return slot("function_layer")(Tensor.requires_grad_, (self, requires_grad), {})  # type: ignore[no-any-return]
+        return slot("function_layer")(Tensor.requires_grad_, (self, requires_grad), {})
     if any(level.kind != "dual" for level in state.thread.functorch):
         raise RuntimeError(
             "You are attempting to call Tensor.requires_grad_() (or perhaps using "

@@ -260,7 +260,7 @@ def _check_savable(t: Any, saved: Any) -> None:
 
 
 def _save(ctx: Any, saved: Any) -> None:
-    kept = []
+    kept: list[_native.Saved | None] = []
     for t in saved:
         _check_savable(t, saved)
         if t is None:

@@ -426,19 +426,6 @@ def node_metadata(self: Any) -> dict[Any, Any]:
     return found
 
 
-_C_NAMES = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
-    "int64": "long", "int32": "int", "int16": "short int", "int8": "signed char",
-    "uint8": "unsigned char", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
-}  # fmt: skip
-
-
-def _c_name(d: Any) -> str:
-    """The dtype as the field's C++ calls it: that is how these messages name it."""
-    return _C_NAMES.get(d.name, d.name)
-
-
 def _get_grad_dtype(self: Tensor) -> Any:
     if not self.is_leaf:
         raise RuntimeError("grad_dtype can only be accessed on leaf tensors.")
@@ -454,9 +441,9 @@ def _set_grad_dtype(self: Tensor, value: Any) -> None:
     if self._grad is not None and value is not None and self._grad.dtype is not value:
         raise RuntimeError(
             f"Cannot set grad_dtype to '{dt.scalar_name(value)}' because there is already a "
-            f"gradient with dtype '{_c_name(self._grad.dtype)}'. Please clear the gradient (.grad "
-            "= None) before changing grad_dtype, or ensure the new grad_dtype matches the existing "
-            "gradient's dtype."
+            f"gradient with dtype '{dt.c_name(self._grad.dtype)}'. Please clear the gradient "
+            "(.grad = None) before changing grad_dtype, or ensure the new grad_dtype matches the "
+            "existing gradient's dtype."
         )
     leaf_hooks(self).grad_dtype = value
 
@@ -473,7 +460,7 @@ def check_grad(t: Tensor, g: Any) -> None:
     want = t.dtype if t.grad_fn is not None or t._autograd is None else _get_grad_dtype(t)
     if want is not None and g.dtype is not want:
         raise RuntimeError(
-            f"attempting to assign a gradient with dtype '{_c_name(g.dtype)}' to a tensor with "
+            f"attempting to assign a gradient with dtype '{dt.c_name(g.dtype)}' to a tensor with "
             f"grad_dtype '{dt.scalar_name(want)}'. The gradient must match the tensor's grad_dtype "
             "(defaults to the tensor's dtype). You can set the tensor's grad_dtype attribute with "
             "a specific dtype, or None to allow any dtype. Set grad_dtype with caution. Diverging "

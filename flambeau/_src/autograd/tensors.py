@@ -89,6 +89,10 @@ def _dense_strides(size: Any, memory_format: Any) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def _hint(v: Any) -> int:
+    return v if isinstance(v, int) else int(v.node.hint)
+
+
 def _make_wrapper_subclass(
     cls: type, size: Any, strides: Any = None, storage_offset: Any = None,
     memory_format: Any = None,
@@ -116,8 +120,8 @@ def _make_wrapper_subclass(
     symbolic = any(not isinstance(v, int) for v in (*size, *strides, offset))
     shown = (size, strides, offset)
     if symbolic:
-        hint = lambda v: v if isinstance(v, int) else int(v.node.hint)  # noqa: E731
-        size, strides, offset = tuple(map(hint, size)), tuple(map(hint, strides)), hint(offset)
+        size, strides = tuple(map(_hint, size)), tuple(map(_hint, strides))
+        offset = _hint(offset)
     if storage_size is None:
         span = offset + 1 + sum((s - 1) * st for s, st in zip(size, strides, strict=True))
         storage_size = 0 if 0 in size else span * dtype.itemsize
@@ -187,7 +191,7 @@ def __deepcopy__(self: Tensor, memo: dict[Any, Any]) -> Any:
 
 def is_inference(self: Tensor) -> bool:
     """Whether the tensor was made in inference mode."""
-    return self._inference
+    return bool(self._inference)
 
 
 def is_view(self: Tensor) -> bool:

@@ -48,7 +48,7 @@ class _Differentiating(GradLevel):
 # ---- arguments ----
 
 
-def _check_argnum(i: Any, count: int) -> int:
+def _check_argnum(i: int, count: int) -> int:
     if not -count <= i < count:
         raise RuntimeError(f"Got argnum={i}, but only {count} positional inputs")
     return i % count

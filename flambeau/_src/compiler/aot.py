@@ -62,7 +62,8 @@ class _Compiled:
 
     def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Run the compiled backward on what was saved and the gradients that came."""
-        return node.ctx.backward(node, grads)
+        found: tuple[Any, ...] = node.ctx.backward(node, grads)
+        return found
 
 
 COMPILED = _Compiled()
@@ -193,7 +194,7 @@ class AotFunction:
             entry = self.entries[key] = self._compiled(leaves, spec, tensors)
         if entry is None:
             return self.fn(*args, **kwargs)
-        return entry(tensors)  # type: ignore[operator]
+        return entry(tensors)
 
     def _compiled(self, leaves: list[Any], spec: Any, tensors: list[Tensor]) -> Entry | None:
         try:

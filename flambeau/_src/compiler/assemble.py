@@ -149,8 +149,8 @@ class _Writer:
             outs = _tuple(self.var[n] for n in kernel.outputs)
             ins = _tuple(self.var[n] for n in kernel.inputs)
         else:
-            outs = _tuple(self._in_rank(n, kernel) for n in kernel.outputs)
-            ins = _tuple(self._in_rank(n, kernel) for n in kernel.inputs)
+            outs = _tuple(self._in_rank(n, kernel, kernel.dim) for n in kernel.outputs)
+            ins = _tuple(self._in_rank(n, kernel, kernel.dim) for n in kernel.inputs)
         if not kernel.inputs or addresses is None:
             name = f"evaluate_{kernel.symbol}"
             self.names[name] = _evaluated(kernel)
@@ -162,17 +162,17 @@ class _Writer:
         else:
             self.lines.append(f"run_rows({kernel.symbol}, {outs}, {ins}, {kernel.dim}, None)")
 
-    def _in_rank(self, node: Node, kernel: Fused) -> str:
+    def _in_rank(self, node: Node, kernel: Fused, dim: int) -> str:
         """An operand of a row kernel with the rank of its rows' shape."""
         val, shape = node.meta["val"], kernel.shape
         name = self.var[node]
         if val.dim() == len(shape):
             return name
         size, stride = list(val.shape), list(val.stride())
-        rest = [*shape[: kernel.dim], *shape[kernel.dim + 1 :]]  # type: ignore[misc, index]
+        rest = [*shape[:dim], *shape[dim + 1 :]]
         if node in kernel.outputs and size == rest:
-            size.insert(kernel.dim, 1)  # type: ignore[arg-type]
-            stride.insert(kernel.dim, 0)  # type: ignore[arg-type]
+            size.insert(dim, 1)
+            stride.insert(dim, 0)
         else:
             missing = len(shape) - len(size)
             size, stride = [1] * missing + size, [0] * missing + stride
@@ -260,8 +260,8 @@ class _Writer:
         if (
             kernel is None
             and decl.expr is None
-            and decl.compute.__func__ is Declaration.compute.__func__
-        ):  # type: ignore[attr-defined]
+            and decl.compute.__func__ is Declaration.compute.__func__  # type: ignore[attr-defined]
+        ):
             return None
         name = f"compute_{_ident(op)}"
         self.names[name] = _Compute(op)

@@ -412,15 +412,15 @@ class _Grouping:
     ) -> int | None:
         """A group that the node can join: one that it reads from, else a recent one of its shape
         that shares an input with it."""
-        near = [g for g in sorted(needs) if self._joins(self.groups[g], m, shape, dim)]
+        near = [at for at in sorted(needs) if self._joins(self.groups[at], m, shape, dim)]
         shared = set(m.inputs)
-        for g in self.by_shape.get(shape, ())[-4:]:
+        for at in self.by_shape.get(shape, ())[-4:]:
             if (
-                g not in needs
-                and self._joins(self.groups[g], m, shape, dim)
-                and shared & set(self.groups[g].inputs)
+                at not in needs
+                and self._joins(self.groups[at], m, shape, dim)
+                and shared & set(self.groups[at].inputs)
             ):
-                near.insert(0, g)
+                near.insert(0, at)
         for at in reversed(near):
             g = self.groups[at]
             if len(g.nodes) >= MAX_NODES or self._reaches(needs - {at}, at):

@@ -149,7 +149,7 @@ class _JointTrace:
     def _node(self, t: Tensor) -> Node:
         with fz.inside():
             value = fz.sync(t)
-        found = self.tracer.argument(value)
+        found: Node = self.tracer.argument(value)
         return found
 
     def _backward(self, carrying: list[int]) -> tuple[list[Node], list[Node | None]]:

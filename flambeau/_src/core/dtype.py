@@ -120,14 +120,16 @@ SCALAR_NAMES: dict[str, str] = {
 _C_NAMES: dict[str, str] = {
     "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16",
     "int64": "long int", "int32": "int", "int16": "short int", "int8": "signed char",
-    "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
+    "uint8": "unsigned char", "uint16": "short unsigned int", "uint32": "unsigned int",
+    "uint64": "long unsigned int", "bool": "bool", "complex32": "c10::complex<c10::Half>",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+    "float8_e5m2": "c10::Float8_e5m2", "float8_e4m3fn": "c10::Float8_e4m3fn",
 }  # fmt: skip
 
 
 def c_name(d: dtype) -> str:
     """The C++ type's name, as some error messages print it: 'long int', 'c10::BFloat16'."""
-    return _C_NAMES.get(d.name, d.name)
+    return _C_NAMES[d.name]
 
 
 def scalar_name(d: dtype) -> str:

@@ -16,7 +16,7 @@ import warnings
 from typing import Any, NoReturn
 
 from flambeau._src import _native
-from flambeau._src.core.dtype import dtype, is_integral, scalar_name, uint8
+from flambeau._src.core.dtype import c_name, dtype, is_integral, scalar_name, uint8
 from flambeau._src.core.slots import SLOTS
 from flambeau._src.core.tensor import Tensor, cpu, device
 
@@ -43,7 +43,8 @@ class Generator(_native.Generator):
         maker = SLOTS.get(f"generator.{kind}")
         if maker is None:
             raise RuntimeError(f"Cannot get {kind.upper()} generator without ATen_{kind} library.")
-        return maker(_device(device))
+        foreign: Generator = maker(_device(device))
+        return foreign
 
     @property
     def device(self) -> device:
@@ -160,12 +161,6 @@ INT64_MIN = -(2**63)
 #: Mantissa bits of the floats: beyond 2**digits not every integer is one of them.
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 _FLOAT_MAX = {"float16": 65504}
-_C_NAMES = {
-    "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
-    "int64": "long int", "uint16": "short unsigned int", "uint32": "unsigned int",
-    "uint64": "long unsigned int", "bool": "bool", "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
-}  # fmt: skip
 
 
 def integer_range(d: dtype, low: int, high: int | None) -> tuple[int, int]:
@@ -183,7 +178,7 @@ def integer_range(d: dtype, low: int, high: int | None) -> tuple[int, int]:
         raise RuntimeError(
             "random_from_to_impl handles only integral, floating-point and boolean types"
         )
-    if d.name not in _C_NAMES:
+    if d.is_floating_point and d.name not in DIGITS:
         raise NotImplementedError(
             f"\"random_from_to_range_calc\" not implemented for '{scalar_name(d)}'"
         )
@@ -249,7 +244,7 @@ def _limits(d: dtype) -> tuple[int, int]:
 
 
 def _check_bounds(d: dtype, low: int, last: int) -> None:
-    name = _C_NAMES[d.name]
+    name = c_name(d)
     least, most = _limits(d)
     for value, what in ((low, "from"), (last, "to - 1")):
         if not least <= value <= most:

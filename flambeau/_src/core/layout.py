@@ -148,7 +148,8 @@ def strides_like(t: Tensor, fmt: Any) -> tuple[int, ...]:
 def is_contiguous(self: Tensor, memory_format: Any = contiguous_format) -> bool:
     """Whether the elements stand in the memory format's order without gaps."""
     if memory_format is contiguous_format or memory_format is preserve_format:
-        return self._contiguous()
+        plain: bool = self._contiguous()
+        return plain
     if memory_format is channels_last:
         return is_channels_last(self, 4)
     if memory_format is channels_last_3d:

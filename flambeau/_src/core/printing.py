@@ -4,6 +4,7 @@ defaults named behind the numbers."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src import _native
@@ -193,7 +194,7 @@ def _vector(data: Any, indent: int, fmt: Any, summarise: bool) -> str:
     return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
 
 
-def _block(data: Any, depth: int, indent: int, fmt: Any, summarise: bool) -> str:
+def _block(data: Any, depth: int, indent: int, fmt: Callable[[Any], str], summarise: bool) -> str:
     if depth == 0:
         return fmt(data)
     if depth == 1:
@@ -267,7 +268,7 @@ def _join(text: str, parts: list[str], indent: int) -> str:
 
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
     if self._bits & state.FUNCTORCH:
-        return slot("transformed_repr")(self)
+        return str(slot("transformed_repr")(self))
     with state.Suspended((1 << 13) - 1):
         return describe(self, tensor_contents)
 

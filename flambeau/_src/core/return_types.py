@@ -31,7 +31,7 @@ def type_for(name: str, fields: tuple[str, ...]) -> type:
     found = TYPES.get(name)
     if found is None:
         found = _native.structseq(f"torch.return_types.{name}", fields)
-        found.__repr__ = found.__str__ = _repr  # type: ignore[method-assign,assignment]
+        found.__repr__ = found.__str__ = _repr  # type: ignore[method-assign]
         found.__module__ = _Home.name
         TYPES[name] = found
         for watcher in _watchers:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class Size(tuple):
+class Size(tuple[Any, ...]):
     """A tuple of extents. `numel()` is their product; slices and sums stay `Size`."""
 
     __slots__ = ()

@@ -7,6 +7,7 @@ nodes there are is the shape environment's business. `sym_max` and its kind work
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,9 @@ class SymNumber:
         return str(self.node)
 
     def __bool__(self) -> bool:
-        return bool(self.node.guard_bool("", 0)) if isinstance(self, SymBool) else bool(self != 0)
+        if isinstance(self, SymBool):
+            return bool(self.node.guard_bool("", 0))
+        return bool(operator.ne(self, 0))
 
     def __hash__(self) -> int:
         return hash(type(self)) ^ hash(self.node)
@@ -151,7 +154,7 @@ def sym_int(a: Any) -> Any:
 
 def sym_float(a: Any) -> Any:
     """`float(a)`."""
-    return a.__sym_float__() if isinstance(a, SymNumber) else float(a)
+    return a.__sym_float__() if isinstance(a, (SymInt, SymFloat)) else float(a)
 
 
 def _extreme(name: str, choose: Callable[..., Any]) -> Callable[[Any, Any], Any]:

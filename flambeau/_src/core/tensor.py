@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src._native import Tensor, UntypedStorage, cpu, device
 from flambeau._src.core.dtype import dtype
 from flambeau._src.core.size import Size
 from flambeau._src.core.slots import slot
 from flambeau._src.core.state import FUNCTION, Suspended
 
-Tensor = _native.Tensor
-UntypedStorage = _native.UntypedStorage
-device = _native.device
-cpu = _native.cpu
+__all__ = ["Tensor", "UntypedStorage", "attach", "cpu", "device", "empty"]
 
 
 def _disabled_torch_function_impl(

@@ -145,7 +145,7 @@ def _device_type(args: tuple[Any, ...]) -> str | None:
     for v in args:
         for t in v if isinstance(v, (list, tuple)) else (v,):
             if isinstance(t, Tensor):
-                return t.device.type
+                return str(t.device.type)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core import layout
@@ -25,7 +26,7 @@ from flambeau._src.ops.op import Op
 Args = tuple[Any, ...]
 
 
-def rule(*names: str) -> Any:
+def rule(*names: str) -> Callable[[BatchRule], BatchRule]:
     """Enter a rule for the operators of these names."""
 
     def enter(function: BatchRule) -> BatchRule:
@@ -454,6 +455,11 @@ def group_norm(b: Batch, op: Op, args: Args) -> Any:
     )
 
 
+def _merged(v: Tensor) -> Tensor:
+    """(B, N, …) as (B N, …)."""
+    return aten.reshape(v, (v.shape[0] * v.shape[1], *v.shape[2:]))
+
+
 @rule("native_group_norm_backward")
 def group_norm_backward(b: Batch, op: Op, args: Args) -> Any:
     g, x, mean, rstd, w, n, c, hxw, groups, mask = args
@@ -464,12 +470,13 @@ def group_norm_backward(b: Batch, op: Op, args: Args) -> Any:
     if w is not None:
         scaled = gv * aten.reshape(b.front(w), (*((b.size, 1) if b.has(w) else ()), *channel))
     gx = gw = gb = None
-    fold0 = lambda v: aten.reshape(v, (b.size * v.shape[1], *v.shape[2:]))  # noqa: E731
     if mask[0]:
         gx = dispatch(
             op,
-            (fold0(scaled), fold0(xv), folded(b, mean), folded(b, rstd), None, n * b.size, c, hxw,
-                 groups, [True, False, False]),
+            (
+                _merged(scaled), _merged(xv), folded(b, mean), folded(b, rstd), None, n * b.size,
+                c, hxw, groups, [True, False, False],
+            ),
         )[0]  # fmt: skip
         gx = aten.reshape(gx, xv.shape)
     if mask[1]:
@@ -499,8 +506,8 @@ def batch_norm(b: Batch, op: Op, args: Args) -> Any:
     if training and mean is not None:
         for old, new in ((mean, flat[2]), (var, flat[3])):
             aten.copy_(b.front(old), aten.reshape(new, (b.size, -1)))
-    per = lambda v: unfolded(b, v) if v.numel() else v  # noqa: E731
-    return _ungrouped(b, out), per(save), per(inv)
+    each = [unfolded(b, v) if v.numel() else v for v in (save, inv)]
+    return _ungrouped(b, out), each[0], each[1]
 
 
 @rule("native_batch_norm_backward")

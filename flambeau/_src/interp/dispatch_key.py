@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core import state
@@ -49,7 +50,8 @@ class _Key(enum.Enum):
         return f"<DispatchKey.{self.name}: {self.value}>"
 
 
-DispatchKey = _Key("DispatchKey", _members(), module="torch._C")  # type: ignore[call-overload]
+_key_type: Callable[..., Any] = _Key  # its members are computed: type checkers read literal ones
+DispatchKey = _key_type("DispatchKey", _members(), module="torch._C")
 
 
 class DispatchKeySet:

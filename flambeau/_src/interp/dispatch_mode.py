@@ -300,6 +300,7 @@ def _handled(op: Op, args: tuple[Any, ...]) -> Any:
         types = overloaded_types(_tensors(args))
     if not types and not modes:
         return below(state.DISPATCH, op, args)
+    cls: Any  # a subclass of Tensor
     for cls in types:
         direct = cls.__dict__.get("_run_op")
         rule = _rule(op, cls)

@@ -98,6 +98,7 @@ class FakeTensor(Tensor):
     ) -> FakeTensor:
         """The geometry of `elem`, on `device`."""
         cell = _native.UntypedStorage.fake(elem.untyped_storage().nbytes(), _native.device(device))
+        made: FakeTensor
         made = _native.wrap(cls, cell, elem.dtype, elem.shape, elem.stride(), elem.storage_offset())
         made.fake_mode, made.constant = fake_mode, constant
         if elem.requires_grad:
@@ -165,7 +166,7 @@ def _flat(values: Any) -> Iterator[Tensor]:
 
 def fake_mode_of(args: Any) -> FakeTensorMode:
     """The mode of the fake tensors among the arguments. AssertionError when there are two."""
-    found = None
+    found: FakeTensorMode | None = None
     for t in _flat(args):
         if isinstance(t, FakeTensor):
             if found is None:
@@ -213,6 +214,7 @@ class FakeTensorConverter:
             if make_constant
             else self.cell(t.untyped_storage())
         )
+        fake: FakeTensor
         fake = _native.wrap(FakeTensor, cell, t.dtype, t.shape, t.stride(), t.storage_offset())
         fake.fake_mode = fake_mode
         fake.constant = t if make_constant else None
@@ -489,7 +491,7 @@ class FakeTensorMode(TorchDispatchMode):
             stride = contiguous_strides(shape) if spec.stride is None else spec.stride
         last = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
         cell = _native.UntypedStorage.fake(last * spec.dtype.itemsize, spec.device)
-        fake = _native.wrap(FakeTensor, cell, spec.dtype, shape, stride, 0)
+        fake: FakeTensor = _native.wrap(FakeTensor, cell, spec.dtype, shape, stride, 0)
         fake.fake_mode = self
         if state.get_inference():
             fake._inference = True

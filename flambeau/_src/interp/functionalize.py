@@ -88,7 +88,8 @@ def is_functional(t: Any) -> bool:
 
 def info(t: Tensor) -> Functional:
     """What a functional tensor stands for."""
-    return t.__dict__["_functional"]
+    found: Functional = t.__dict__["_functional"]
+    return found
 
 
 def wrap(value: Tensor) -> Tensor:
@@ -411,7 +412,8 @@ LAYERS[state.FUNCTIONALIZE] = functionalize_layer
 
 
 def _named(name: str, copies: bool) -> Callable[..., Any]:
-    return getattr(aten, name + "_copy" if copies else name)
+    found: Callable[..., Any] = getattr(aten, name + "_copy" if copies else name)
+    return found
 
 
 def _part(scatter: str) -> Callable[..., Tensor]:

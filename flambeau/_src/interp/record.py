@@ -12,6 +12,8 @@ from flambeau._src.ops.call import LAYERS, below, call_bits, dispatch
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.vjp import flat_tensors, known_saves, saved_sets
 
+_NOTHING: frozenset[int] = frozenset()
+
 
 def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """Run beneath, then record when something requires gradients."""
@@ -133,7 +135,7 @@ def make_node(
         node.args, node.outs = (), ()
         return node
     if op.decl.kind == "view":
-        ins, results = frozenset(), frozenset()
+        ins = results = _NOTHING
     else:
         ins, results = saved_sets(op, needs, args, outs)
     carries = differentiable_outputs(op, outs)
@@ -389,7 +391,8 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
 
 
 def _COPY() -> Op:
-    return slot("copy_op")()
+    found: Op = slot("copy_op")()
+    return found
 
 
 LAYERS[state.COMPOSITE] = composite_layer

@@ -56,6 +56,7 @@ _NO_VALUE = (
 
 def snapshot(t: Tensor, mode: FakeTensorMode) -> FakeTensor:
     """The geometry that t has now, as a fake tensor (later in-place changes of it do not show)."""
+    kept: FakeTensor
     if isinstance(t, FakeTensor):
         kept = _native.alias(FakeTensor, t)
         kept.fake_mode = t.fake_mode
@@ -348,7 +349,8 @@ def _on_values(op: Op, args: tuple[Any, ...], values: dict[int, Any]) -> Any:
 
 def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     """The active tracing mode, or None."""
-    return infra_mode(PROXY_KEY)
+    found: ProxyTorchDispatchMode | None = infra_mode(PROXY_KEY)
+    return found
 
 
 @contextmanager

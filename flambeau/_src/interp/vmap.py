@@ -125,9 +125,14 @@ def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
         if not isinstance(args[i], Tensor):
             continue
         v = b.padded(args[i], ndim)
-        mixed = common is not None and v.dtype is not common and b.has(args[i])
         stays = schema.args[i].name in keep or (op.variant == "inplace" and i == 0)
-        if mixed and not stays and dt.category(common) >= dt.category(v.dtype):
+        if (
+            common is not None
+            and v.dtype is not common
+            and b.has(args[i])
+            and not stays
+            and dt.category(common) >= dt.category(v.dtype)
+        ):
             v = aten._to_copy(v, dtype=common)
         new[i] = v
     result = dispatch(op, tuple(new))

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau._src.core import state
+from flambeau._src.core.generator import default_generator
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.levels import Batched, Level, batch, info
 from flambeau._src.ops.call import aten
@@ -209,7 +209,7 @@ def _in_chunks(
     draws what the first did."""
     sizes = [chunk_size] * (size // chunk_size) + ([size % chunk_size] if size % chunk_size else [])
     pieces: list[Any] = []
-    generator = state.process.default_generator() if randomness == "same" else None
+    generator = default_generator if randomness == "same" else None
     before = generator.get_state() if generator is not None else None
     start = 0
     for n in sizes:

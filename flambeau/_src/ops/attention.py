@@ -18,7 +18,8 @@ def check_attention(
     if not (q.dtype is k.dtype is v.dtype):
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
-            f"{_name(q)} key.dtype: {_name(k)} and value.dtype: {_name(v)} instead."
+            f"{dt.c_name(q.dtype)} key.dtype: {dt.c_name(k.dtype)} and value.dtype: "
+            f"{dt.c_name(v.dtype)} instead."
         )
     if min(t.dim() for t in (q, k, v)) < 2:
         raise RuntimeError(
@@ -33,24 +34,14 @@ def check_attention(
         ):
             raise RuntimeError(
                 "Expected attn_mask dtype to be bool or float or to match query dtype, but got "
-                f"attn_mask.dtype: {_name(mask)} and  query.dtype: {_name(q)} instead."
+                f"attn_mask.dtype: {dt.c_name(mask.dtype)} and  query.dtype: {dt.c_name(q.dtype)} "
+                "instead."
             )
         if is_causal:
             raise RuntimeError(
                 "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
                 "is_causal=True"
             )
-
-
-def _name(t: Tensor) -> str:
-    return {
-        "float32": "float",
-        "float64": "double",
-        "bfloat16": "c10::BFloat16",
-        "float16": "c10::Half",
-        "int64": "long int",
-        "bool": "bool",
-    }.get(t.dtype.name, t.dtype.name)
 
 
 class ScaledDotProductAttention(Composite):

@@ -459,8 +459,8 @@ def by_number(name: str, t: Tensor, number: Any) -> Any:
 
 
 class Namespace:
-    """`aten.add(x, y)`: the operators, for bodies and gradients that are written with operators. With
-    `fills` they are called as from Python, which states options that the caller left open."""
+    """`aten.add(x, y)`: the operators, for bodies and gradients that are written with operators.
+    With `fills` they are called as from Python, which states options that the caller left open."""
 
     def __init__(self, namespace: str, fills: bool = False) -> None:
         self._namespace, self._fills = namespace, fills

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.op import Declaration
-
-_C = {"float32": "float", "float64": "double", "bfloat16": "c10::BFloat16", "float16": "c10::Half",
-      "int64": "long int",
-      "int32": "int", "bool": "bool", "uint8": "unsigned char"}  # fmt: skip
 
 
 def spatial(v: Any, d: int, name: str) -> tuple[int, ...]:
@@ -117,8 +114,8 @@ def check(
     for t, what in ((w, "weight"), (bias, "bias")):
         if t is not None and t.dtype is not x.dtype:
             raise RuntimeError(
-                f"Input type ({_C.get(x.dtype.name, x.dtype.name)}) and {what} type "
-                f"({_C.get(t.dtype.name, t.dtype.name)}) should be the same"
+                f"Input type ({dt.c_name(x.dtype)}) and {what} type "
+                f"({dt.c_name(t.dtype)}) should be the same"
             )
 
 

@@ -402,11 +402,6 @@ class IndexPutImpl(IndexPut):
 # ---- masks ----
 
 
-_C_NAMES = {
-    "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
-    "int64": "long int", "float32": "float", "float64": "double", "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16",
-}  # fmt: skip
 _VALUE_NAMES = {
     "float32": "float", "float64": "double", "int64": "int64_t", "float16": "at::Half",
     "bfloat16": "at::BFloat16",
@@ -426,7 +421,7 @@ class _MaskedFill(Pointwise):
         if mask.dtype is not dt.bool_:
             raise RuntimeError(
                 "masked_fill_ only supports boolean masks, but got mask with dtype "
-                f"{_C_NAMES.get(mask.dtype.name, mask.dtype.name)}"
+                f"{dt.c_name(mask.dtype)}"
             )
         if isinstance(value, Tensor) and value.dim():
             raise RuntimeError(

@@ -19,15 +19,9 @@ def same_dtype(name: str, *ts: Tensor) -> None:
     for t in ts[1:]:
         if t.dtype is not ts[0].dtype:
             raise RuntimeError(
-                f"expected m1 and m2 to have the same dtype, but got: {_c_name(ts[0].dtype)} != "
-                f"{_c_name(t.dtype)}"
+                f"expected m1 and m2 to have the same dtype, but got: {dt.c_name(ts[0].dtype)} != "
+                f"{dt.c_name(t.dtype)}"
             )
-
-
-def _c_name(d: dt.dtype) -> str:
-    return {"float32": "float", "float64": "double", "float16": "c10::Half",
-            "bfloat16": "c10::BFloat16",
-            "int64": "long", "int32": "int", "bool": "bool"}.get(d.name, d.name)  # fmt: skip
 
 
 def mm_shape(a: Tensor, b: Tensor) -> tuple[int, int]:

@@ -6,19 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, resize_to
 from flambeau._src.ops.kinds import Composite, Opaque
 from flambeau._src.ops.op import Declaration, TensorSpec
 from flambeau._src.ops.strided import extent
-
-_C_NAMES = {
-    "uint8": "unsigned char", "int8": "signed char", "int16": "short int", "int32": "int",
-    "int64": "long int", "float32": "float", "float64": "double", "float16": "c10::Half",
-    "bfloat16": "c10::BFloat16", "bool": "bool", "complex64": "c10::complex<float>",
-    "complex128": "c10::complex<double>",
-}  # fmt: skip
 
 
 def point_at(
@@ -64,8 +58,8 @@ class SetTensor(Declaration):
         if source.dtype is not self.dtype:
             raise RuntimeError(
                 "Could not set tensor of type "
-                f"{_C_NAMES.get(source.dtype.name, source.dtype.name)} "
-                f"to a tensor of type {_C_NAMES.get(self.dtype.name, self.dtype.name)}"
+                f"{dt.c_name(source.dtype)} "
+                f"to a tensor of type {dt.c_name(self.dtype)}"
             )
         return point_at(
             self, source.untyped_storage(), source.storage_offset(), source.shape, source.stride()

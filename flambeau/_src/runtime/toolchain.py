@@ -31,7 +31,7 @@ __all__ = [
 
 # Contraction is off so that a kernel gives the same bits alone and fused; the rest only says that
 # nobody reads errno or the exception flags and that integers wrap.
-FLAGS = (
+FLAGS: tuple[str, ...] = (
     "-std=gnu11", "-O2", "-fPIC", "-w", "-ffp-contract=off", "-fno-math-errno",
     "-fno-trapping-math", "-fwrapv", "-fno-strict-aliasing", "-fno-asynchronous-unwind-tables",
     "-fno-stack-protector",
