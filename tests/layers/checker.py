@@ -12,7 +12,9 @@ from pathlib import Path
 
 from tests.layers import ranks
 
-SKIPPED = frozenset({".git", ".venv", "__pycache__", "build", "dist", ".mypy_cache", ".ruff_cache"})
+SKIPPED = frozenset(
+    ".git .venv __pycache__ build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache".split()
+)
 TEXT_SUFFIXES = frozenset(
     {".py", ".pyi", ".c", ".h", ".md", ".toml", ".cfg", ".in", ".txt", ".yml", ".yaml", ".sh", ""}
 )
