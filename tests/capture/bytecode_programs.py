@@ -151,7 +151,7 @@ def run_comprehensions(n):
     pairs = {(a, b) for a in range(n) for b in range(a) if a + b}
     table = {k: [k + j for j in range(k)] for k in range(n)}
     total = sum(v for v in squares if v % 2 == 0)
-    kept = [(lambda: x) for x in range(n)]  # noqa: B023: that is the point
+    kept = [(lambda: x) for x in range(n)]  # noqa: B023 (that is the point)
     held = (lambda: [x for y in range(2)])()
     return x, squares, sorted(pairs), table, total, [f() for f in kept], held
 
@@ -172,18 +172,18 @@ def run_closures(n):
     def step(k=1, *, by=n):
         nonlocal count
         count += k * by
-        return lambda: (count, n, k)
+        return lambda: (count, n, k)  # noqa: F821 (deleted further down)
 
     first = step()
     second = step(k=2, by=5)
 
     class Inner:
-        base = n  # noqa: F821: it is deleted only later
+        base = n
 
         def get(self):
             return __class__.__name__, self.base, count
 
-    del n
+    del n  # what follows finds it unbound
     try:
         first()
     except NameError as e:
