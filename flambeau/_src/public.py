@@ -130,8 +130,24 @@ def operator_methods() -> dict[str, Any]:
     return {**indexing.OPERATORS, **pointwise.OPERATORS}
 
 
+def _graph_module(*args: Any) -> Any:
+    from flambeau.fx import GraphModule  # lazy: fx and nn are heavy
+
+    fill("graph_module", GraphModule)
+    return GraphModule(*args)
+
+
+def _optimized_module(*args: Any) -> Any:
+    from flambeau._dynamo.eval_frame import OptimizedModule  # lazy: nn is heavy
+
+    fill("optimized_module", OptimizedModule)
+    return OptimizedModule(*args)
+
+
 def fill_slots() -> None:
     """Fill what the lower ranks call upward through."""
+    fill("graph_module", _graph_module)
+    fill("optimized_module", _optimized_module)
     for name, filling in toplevel.SLOTS.items():
         fill(name, filling)
     for name, scalar in toplevel.SCALARS.items():

@@ -10,6 +10,7 @@ import pytest
 import flambeau as torch
 from flambeau._functorch.aot_autograd import aot_function as through_back_ends
 from flambeau._src.compiler.aot import aot_function, own_compiler
+from flambeau._src.util.log import counters
 
 F = torch.nn.functional
 
@@ -181,3 +182,80 @@ def test_shared_inputs_run_as_they_are() -> None:
 
     x = torch.zeros(4)
     assert aot_function(f)(x[:2], x[1:3]).tolist() == [2, 0]
+
+
+# ---- writes, views and bytes that are shared ----
+
+
+def test_geometry_changed_in_place_is_changed_outside() -> None:
+    def f(x: Any) -> Any:
+        x.unsqueeze_(0)
+        x.add_(1)
+        return x.t_() * 2
+
+    a, b = torch.arange(3.0), torch.arange(3.0)
+    expected, got = f(a), aot_function(f)(b)
+    assert torch.equal(expected, got) and torch.equal(a, b) and a.stride() == b.stride()
+
+
+def test_a_leaf_written_under_no_grad_keeps_its_gradient() -> None:
+    def f(x: Any) -> Any:
+        with torch.no_grad():
+            x.add_(1)
+        return x * x
+
+    x = torch.arange(3.0, requires_grad=True)
+    aot_function(f)(x).sum().backward()
+    assert x.is_leaf and x.tolist() == [1, 2, 3] and x.grad.tolist() == [2, 4, 6]
+
+
+def test_views_of_one_result_stay_views_of_it() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        return y, y.view(-1), y.detach(), y[0]
+
+    y, flat, apart, row = aot_function(f)(torch.ones(2, 2, requires_grad=True))
+    assert flat._base is y and row._base is y and not apart.requires_grad
+    assert apart.untyped_storage() is y.untyped_storage()
+    with torch.no_grad():
+        y.zero_()
+    assert flat.tolist() == [0, 0, 0, 0] and apart.sum() == 0
+
+
+def shared(kind: str) -> list[Any]:
+    b = torch.arange(6.0)
+    if kind == "overlap":
+        return [b[:4], b[2:]]
+    if kind == "base":
+        return [b, b[2:].view(2, 2)]
+    if kind == "transposed":
+        b = b.view(2, 3)
+        return [b, b.t()]
+    c = b.requires_grad_() * 1
+    return [c, c[2:]]
+
+
+@pytest.mark.parametrize("kind", ["overlap", "base", "transposed", "grad"])
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_write_shows_in_what_shares_the_bytes(kind: str, written: int) -> None:
+    def f(a: Any, b: Any) -> Any:
+        (a, b)[written].mul_(3)
+        return b * 2, a.exp(), b[1:]
+
+    fallen = counters().get("fallback.aot", 0)
+    ours, theirs = shared(kind), shared(kind)
+    outs, expected = aot_function(f)(*ours), f(*theirs)
+    for x, y in zip([*outs, *ours], [*expected, *theirs], strict=True):
+        assert x.tolist() == y.tolist() and x.requires_grad == y.requires_grad
+    with torch.no_grad():
+        ours[1].zero_(), theirs[1].zero_()
+    assert outs[2].tolist() == expected[2].tolist()
+    assert counters().get("fallback.aot", 0) == fallen
+
+
+def test_what_cannot_be_compiled_is_counted() -> None:
+    b = torch.arange(4.0)
+    fallen = counters().get("fallback.aot", 0)
+    out = aot_function(lambda x, y: (x.mul_(3), y * 2)[1])(b, b.view(torch.int32))
+    assert out.dtype is torch.int32 and b.tolist() == [0, 3, 6, 9]
+    assert counters()["fallback.aot"] == fallen + 1

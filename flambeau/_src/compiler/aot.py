@@ -13,15 +13,17 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.compiler.assemble import assemble
-from flambeau._src.compiler.joint import Joint, Output, Unsupported, check_inputs, trace_joint
+from flambeau._src.compiler.joint import Joint, Output, Unsupported, shared_cells, trace_joint
 from flambeau._src.compiler.partition import Cut, default_partition
 from flambeau._src.compiler.passes import tidy
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.record import pack
 from flambeau._src.ir.graph import Graph
-from flambeau._src.ops.call import ALL, aten
+from flambeau._src.ops.call import ALL, aten, dispatch
+from flambeau._src.ops.op import packet
 from flambeau._src.util import pytree
+from flambeau._src.util.log import fallback
 
 __all__ = ["AotFunction", "Compile", "aot_function"]
 
@@ -84,22 +86,30 @@ class Entry:
         self.forward = compile_(cut.forward, joint.attributes, fakes, False)
         self._backward: Callable[[Sequence[Any]], Any] | None = None
         self.tangents = [n.meta["val"] for n in joint.tangents]
-        self.has_views = any(r.alias is not None and r.alias.steps for r in joint.results)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
-        joint = self.joint
-        n = self.n_outputs
+        return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
+
+    def flat(self, inputs: Sequence[Tensor]) -> list[Any]:
+        """The leaves of what the function returns."""
+        joint, n = self.joint, self.n_outputs
+        sources: Sequence[Tensor] = inputs
+        if joint.bases:
+            sources = [*inputs, *[b.make(inputs) for b in joint.bases]]
+            inputs = [sources[i] for i in joint.order]  # type: ignore[union-attr]
         values = list(self.forward(inputs))
         outs, saved = values[:n], values[n:]
         if joint.carrying and state.get_grad():
-            self._record(inputs, outs, saved)
+            self._record(sources, outs, saved)
         for i, place in joint.written:
-            self._write(inputs[i], outs[place])
-        flat = [self._result(r, inputs, outs) for r in joint.results]
-        return pytree.tree_unflatten(flat, joint.out_spec)
+            _write(sources[i], outs[place])
+        for i, steps in joint.reshaped:
+            for step in steps:
+                dispatch(_inplace(step.op), (sources[i], *step.rest))
+        return [_result(r, sources, outs) for r in joint.results]
 
-    def _record(self, inputs: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
-        wanted = [inputs[i] for i in self.joint.wanted]
+    def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
+        wanted = [sources[i] for i in self.joint.wanted]
         node = _native.node(CompiledFunctionBackward, COMPILED, wanted)
         node.num_outputs = len(self.joint.carrying)
         kept = []
@@ -113,9 +123,10 @@ class Entry:
                 kept.append(t)
         node.args = tuple(kept)
         node.ctx = self
+        others = [*sources, *outs]
         for nr, place in enumerate(self.joint.carrying):
             out = outs[place]
-            if out.requires_grad or any(out is t for t in inputs):
+            if out.requires_grad or sum(out is t for t in others) > 1:
                 out = outs[place] = _native.alias(Tensor, out)
             out._set_history(node, nr, True)
 
@@ -135,20 +146,59 @@ class Entry:
         saved = node.unpack()
         return tuple(self._backward([*saved, *tangents]))
 
-    def _write(self, target: Tensor, value: Tensor) -> None:
-        if value.requires_grad:
-            aten.copy_(target, value)
-        else:
-            with state.GradMode(False):
-                aten.copy_(target, value)
 
-    def _result(self, r: Output, inputs: Sequence[Tensor], outs: list[Any]) -> Any:
-        if r.alias is not None:
-            t = inputs[r.alias.index]
-            for step in r.alias.steps:
-                t = step.forward(t, False)
-            return t
-        return r.constant if r.slot is None else outs[r.slot]
+def _write(target: Tensor, value: Tensor) -> None:
+    if value.requires_grad:
+        aten.copy_(target, value)
+    else:
+        with state.GradMode(False):
+            aten.copy_(target, value)
+
+
+def _inplace(op: Any) -> Any:
+    """The operator that looks at a tensor in another way in place: `t` → `t_`."""
+    return packet(op.name + "_").overload(op.overload or "default")
+
+
+def _result(r: Output, sources: Sequence[Tensor], outs: list[Any]) -> Any:
+    if r.source is not None:
+        t = sources[r.source]
+    elif r.slot is not None:
+        t = outs[r.slot]
+    else:
+        return r.constant
+    for step in r.steps:
+        t = step.forward(t, False)
+    return t
+
+
+class Region:
+    """A compiled graph: called with its inputs, it returns its outputs in a tuple.
+
+    Written inputs may share bytes otherwise than when the graph was traced: each way of sharing
+    has an entry, made by `make(inputs)` when it is first met.
+    """
+
+    def __init__(self, make: Callable[[Sequence[Any]], Entry], inputs: Sequence[Any]) -> None:
+        self.make = make
+        tensors = [t for t in inputs if isinstance(t, Tensor)]
+        self.entry = make(inputs)
+        self.only_tensors = len(tensors) == len(inputs)
+        self.entries = {shared_cells(tensors): self.entry}
+        # Without a write it does not show who shares bytes with whom.
+        self.alike = not self.entry.joint.written or len(tensors) < 2
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        tensors: Sequence[Any] = inputs
+        if not self.only_tensors:
+            tensors = [t for t in inputs if isinstance(t, Tensor)]
+        if self.alike:
+            return tuple(self.entry.flat(tensors))
+        shared = shared_cells(tensors)
+        entry = self.entries.get(shared)
+        if entry is None:
+            entry = self.entries[shared] = self.make(inputs)
+        return tuple(entry.flat(tensors))
 
 
 def _as_traced(g: Any, like: Any) -> Tensor:
@@ -188,7 +238,10 @@ class AotFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors = [v for v in leaves if isinstance(v, Tensor)]
-        key = (spec, state.get_grad(), tuple(_signature(v) for v in leaves), _autocast())
+        key = (
+            spec, state.get_grad(), tuple(_signature(v) for v in leaves), _autocast(),
+            shared_cells(tensors),
+        )  # fmt: skip
         entry = self.entries.get(key, self)
         if entry is self:
             entry = self.entries[key] = self._compiled(leaves, spec, tensors)
@@ -197,10 +250,6 @@ class AotFunction:
         return entry(tensors)
 
     def _compiled(self, leaves: list[Any], spec: Any, tensors: list[Tensor]) -> Entry | None:
-        try:
-            check_inputs(tensors)
-        except Unsupported:
-            return None
         places = [i for i, v in enumerate(leaves) if isinstance(v, Tensor)]
 
         def flat(*given: Tensor) -> Any:
@@ -210,7 +259,11 @@ class AotFunction:
             args, kwargs = pytree.tree_unflatten(filled, spec)
             return self.fn(*args, **kwargs)
 
-        joint = trace_joint(flat, tensors, self.decompositions)
+        try:
+            joint = trace_joint(flat, tensors, self.decompositions)
+        except Unsupported as why:
+            fallback("aot", f"{getattr(self.fn, '__name__', self.fn)} runs eager: {why}")
+            return None
         cleaned(joint)
         return Entry(joint, self.partition(joint), self.compile)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import linecache
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flambeau._src import _native
@@ -24,7 +25,7 @@ from flambeau._src.ops.op import Declaration, Op
 from flambeau._src.runtime.toolchain import ToolchainMissing
 from flambeau._src.util.log import warn_once
 
-__all__ = ["Program", "assemble"]
+__all__ = ["Plan", "Program", "assemble", "compile_kernels", "plan", "write"]
 
 _LITERALS = (int, float, bool, str, type(None))
 
@@ -53,22 +54,36 @@ class Program:
 _count = iter(range(1 << 60))
 
 
+@dataclass
+class Plan:
+    """What runs together: the groups of a graph's nodes in their order, and the kernels of those
+    that are one."""
+
+    graph: Graph
+    groups: list[Group]
+    kernels: dict[int, Fused]
+    exact: bool
+
+    def __str__(self) -> str:
+        return "\n".join(str(k.kernel) for k in self.kernels.values())
+
+
 class _Writer:
-    def __init__(self, graph: Graph, attributes: dict[str, Any], exact: bool) -> None:
-        self.graph, self.attributes, self.exact = graph, attributes, exact
+    def __init__(
+        self, plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None
+    ) -> None:
+        self.plan, self.graph, self.attributes = plan, plan.graph, attributes
+        self.addresses = addresses
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
             "run_map": _native.run_map, "run_rows": _native.run_rows, "run": run,
         }  # fmt: skip
         self.var: dict[Node, str] = {}
-        self.fused: list[Fused] = []
         self.constants: dict[str, str] = {}
 
     def run(self) -> Program:
-        groups = groups_of(self.graph, rows=not self.exact)
-        kernels = {id(g): Fused(g, self.exact) for g in groups if g.parts}
-        addresses = compile_kernels(list(kernels.values()))
+        groups, kernels, addresses = self.plan.groups, self.plan.kernels, self.addresses
         output = self.graph.output_node()
         results = (
             list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
@@ -383,7 +398,20 @@ def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
     return _ADDRESSES
 
 
-def assemble(graph: Graph, attributes: dict[str, Any], *, exact: bool = False) -> Program:
-    """The program of a functional graph. With `exact` every operator rounds as it does in eager."""
+def plan(graph: Graph, *, exact: bool = False) -> Plan:
+    """Which nodes of a functional graph become kernels. With `exact` every operator rounds as it
+    does in eager."""
     collapse_views(graph)
-    return _Writer(graph, attributes, exact).run()
+    groups = groups_of(graph, rows=not exact)
+    return Plan(graph, groups, {id(g): Fused(g, exact) for g in groups if g.parts}, exact)
+
+
+def write(plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None) -> Program:
+    """The program of a plan, over the kernels at `addresses` (None: evaluated in NumPy)."""
+    return _Writer(plan, attributes, addresses).run()
+
+
+def assemble(graph: Graph, attributes: dict[str, Any], *, exact: bool = False) -> Program:
+    """The program of a functional graph: `plan`, `compile_kernels` and `write` in one."""
+    made = plan(graph, exact=exact)
+    return write(made, attributes, compile_kernels(list(made.kernels.values())))

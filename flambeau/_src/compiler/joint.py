@@ -2,6 +2,10 @@
 
 The function runs once on fake tensors under functionalisation and tracing; what it returned is
 differentiated in the same trace. `Joint` says what each input and output of the graph is.
+
+*Sources* are the call's tensors, then the synthetic bases: where a tensor is written whose bytes
+another one shows, the graph takes one tensor of all these bytes in place of both, and the program
+sees views of it.
 """
 
 from __future__ import annotations
@@ -21,10 +25,11 @@ from flambeau._src.interp.fake import FakeTensor, FakeTensorMode
 from flambeau._src.interp.trace import GraphTracer, place_inputs, tracing
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
 from flambeau._src.util import pytree
 
-__all__ = ["AliasedInput", "Joint", "Output", "Unsupported", "trace_joint"]
+__all__ = ["Base", "Joint", "Output", "Unsupported", "shared_cells", "trace_joint"]
 
 
 class Unsupported(Exception):
@@ -32,27 +37,47 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True)
-class AliasedInput:
-    """An output that is an input (no steps) or a view of one: made again from it, outside."""
+class Base:
+    """One tensor for several inputs that share their bytes.
 
-    index: int
-    steps: tuple[fz.Step, ...]
+    members    the inputs, by number
+    root       the input, or `_base` of one, that is the base itself; None: all bytes, flat
+    """
+
+    members: tuple[int, ...]
+    recorded: bool
+
+    def make(self, inputs: Sequence[Tensor]) -> Tensor:
+        """The base of these inputs."""
+        first = inputs[self.members[0]]
+        if self.recorded:
+            return first if first._base is None else first._base
+        with state.GradMode(False):
+            n = first.untyped_storage().nbytes() // first.element_size()
+            return aten.as_strided(first.detach(), (n,), (1,), 0)
 
 
 @dataclass
 class Output:
-    """One leaf of what the function returned."""
+    """One leaf of what the function returned.
 
-    constant: Any = None  # its value, when it is no tensor
-    alias: AliasedInput | None = None
-    slot: int | None = None  # its place among the graph's outputs
+    constant   its value, when it is no tensor
+    slot       its place among the graph's outputs
+    source     its place among the sources, for one that is an input or a view of one
+    steps      the views on the way from the slot or source to it
+    """
+
+    constant: Any = None
+    slot: int | None = None
+    source: int | None = None
+    steps: tuple[fz.Step, ...] = ()
 
 
 @dataclass
 class Joint:
     """The graph and what its ends mean.
 
-    Placeholders: one for each tensor input (`primals`), then one for each output that carries a
+    Placeholders: one for each of `order` (`primals`), then one for each output that carries a
     gradient (`tangents`). Results: `outputs` computed values, among them new values of written
     inputs, then a gradient (or None) for each of `wanted`.
     """
@@ -65,10 +90,13 @@ class Joint:
     gradients: list[Node | None]
     results: list[Output] = field(default_factory=list)
     out_spec: Any = None
-    written: list[tuple[int, int]] = field(default_factory=list)  # (input, place among outputs)
+    written: list[tuple[int, int]] = field(default_factory=list)  # (source, place among outputs)
+    reshaped: list[tuple[int, tuple[fz.Step, ...]]] = field(default_factory=list)  # sources
     carrying: list[int] = field(default_factory=list)  # outputs that carry gradients, by place
-    wanted: list[int] = field(default_factory=list)  # inputs that want gradients
+    wanted: list[int] = field(default_factory=list)  # sources that want gradients
     fakes: list[Any] = field(default_factory=list)
+    bases: list[Base] = field(default_factory=list)
+    order: list[int] | None = None  # the sources that the graph takes; None: the call's tensors
 
     def __str__(self) -> str:
         return str(self.graph)
@@ -76,34 +104,45 @@ class Joint:
 
 class _JointTrace:
     def __init__(
-        self, fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any
-    ) -> None:
+        self, fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any,
+        bases: Sequence[Base] = (),
+    ) -> None:  # fmt: skip
         self.fn, self.inputs, self.decompositions = fn, inputs, decompositions
+        self.bases = list(bases)
+        self.sources = [*inputs, *[b.make(inputs) for b in bases]]
+        hidden = {i for b in bases for i in b.members}
+        self.order = [i for i in range(len(self.sources)) if i not in hidden]
         self.tracer = GraphTracer()
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.leaves: list[Tensor] = []
-        self.given: list[Tensor] = []
+        self.leaves: dict[int, Tensor] = {}  # by source
+        self.given: dict[int, Tensor] = {}  # by source: what the program sees
         self.outs: list[Tensor] = []  # functional tensors behind the graph's outputs
+        self.whole: dict[int, fz.Base] = {}  # places among outs that stand for all of a base
         self.written: list[tuple[int, int]] = []
+        self.reshaped: list[tuple[int, tuple[fz.Step, ...]]] = []
 
     def run(self) -> Joint:
         tracer = self.tracer
-        self.wanted = [i for i, t in enumerate(self.inputs) if t.requires_grad and state.get_grad()]
-        fakes = [self._fake(t) for t in self.inputs]
+        wants = state.get_grad()
+        self.wanted = [i for i in self.order if self.sources[i].requires_grad and wants]
+        fakes = [self._fake(self.sources[i]) for i in self.order]
         with modes_suspended(), tracing(tracer, "fake", self.decompositions, self.fake):
             names = [f"primals_{i + 1}" for i in range(len(fakes))]
             place_inputs(tracer, fakes, names)
             primals = list(tracer.graph.nodes)
             with fz.functional_mode():
                 results, spec = self._forward(fakes)
-                carrying = [i for i, t in enumerate(self.outs) if t.requires_grad]
-                outputs = [self._node(t) for t in self.outs]
+                carrying = [
+                    i for i, t in enumerate(self.outs) if t.requires_grad and t.grad_fn is not None
+                ]
+                outputs = [self._node(t, self.whole.get(i)) for i, t in enumerate(self.outs)]
                 tangents, gradients = self._backward(carrying)
             # The backward may still have read an output's final value: nodes are looked up first.
             tracer.graph.output((*outputs, *gradients))
         return Joint(
             tracer.graph, tracer.attributes, primals, tangents, outputs, gradients, results, spec,
-            self.written, carrying, self.wanted if carrying else [], fakes,
+            self.written, self.reshaped, carrying, self.wanted if carrying else [], fakes,
+            self.bases, self.order if self.bases else None,
         )  # fmt: skip
 
     def _fake(self, t: Tensor) -> Any:
@@ -114,41 +153,92 @@ class _JointTrace:
         made._is_wrapped_number = t._is_wrapped_number
         return made
 
-    def _forward(self, fakes: list[Any]) -> tuple[list[Output], Any]:
-        for i, (t, f) in enumerate(zip(self.inputs, fakes, strict=True)):
+    def _present(self, fakes: list[Any]) -> list[Tensor]:
+        """What the program is called with: functional tensors for sources, views for members."""
+        for i, f in zip(self.order, fakes, strict=True):
             leaf = fz.wrap(f)
             if i in self.wanted:
                 leaf.requires_grad = True
-            self.leaves.append(leaf)
-            self.given.append(leaf if t.is_leaf or i not in self.wanted else _recorded(leaf))
-        returned = self.fn(*self.given)
+            self.leaves[i] = leaf
+            plain = self.sources[i].is_leaf or i not in self.wanted
+            self.given[i] = leaf if plain else _recorded(leaf)
+        n = len(self.inputs)
+        for k, base in enumerate(self.bases):
+            whole = self.given[n + k]
+            for i in base.members:
+                t = self.inputs[i]
+                if t is self.sources[n + k]:
+                    self.given[i] = whole
+                else:
+                    place = (tuple(t.shape), t.stride(), t.storage_offset())
+                    self.given[i] = aten.as_strided(whole, *place)
+        return [self.given[i] for i in range(n)]
+
+    def _forward(self, fakes: list[Any]) -> tuple[list[Output], Any]:
+        presented = self._present(fakes)
+        shapes = {i: len(fz.info(t).steps) for i, t in self.given.items()}
+        returned = self.fn(*presented)
         flat, spec = pytree.tree_flatten(returned)
-        results = [self._result(v) for v in flat]
-        for i, t in enumerate(self.given):
-            if fz.was_written(t):
+        for i, t in self.given.items():
+            asked = t.requires_grad and t.grad_fn is None and i not in self.wanted
+            if asked and i < len(self.inputs) and not self.inputs[i].requires_grad:
+                raise Unsupported(f"the program makes input {i} require gradients")
+        results = self._results(flat)
+        for i in range(len(self.inputs)):
+            more = fz.info(self.given[i]).steps[shapes[i] :]
+            if more:
+                if self.given[i].requires_grad:
+                    raise Unsupported(f"the program changes the geometry of input {i} in place")
+                self.reshaped.append((i, more))
+        for i in self.order:
+            t = self.given[i]
+            if fz.info(t).base.generation:
                 self.written.append((i, len(self.outs)))
+                if fz.info(t).steps:
+                    self.whole[len(self.outs)] = fz.info(t).base
                 self.outs.append(t)
         return results, spec
 
-    def _result(self, v: Any) -> Output:
+    def _results(self, flat: list[Any]) -> list[Output]:
+        values = [fz.wrap(v) if isinstance(v, Tensor) else v for v in flat]
+        showing: dict[int, list[Tensor]] = {}
+        for v in values:
+            if isinstance(v, Tensor):
+                known = showing.setdefault(id(fz.info(v).base), [])
+                if not any(v is k for k in known):
+                    known.append(v)
+        return [self._result(v, showing) for v in values]
+
+    def _result(self, v: Any, showing: dict[int, list[Tensor]]) -> Output:
         if not isinstance(v, Tensor):
             return Output(constant=v)
-        if not fz.is_functional(v):
-            v = fz.wrap(v)
-        for i, t in enumerate(self.given):
-            if v is t:
-                return Output(alias=AliasedInput(i, ()))
-            if fz.info(v).base is fz.info(t).base and not fz.info(t).steps:
-                return Output(alias=AliasedInput(i, fz.info(v).steps))
-        for place, known in enumerate(self.outs):
-            if known is v:
-                return Output(slot=place)
-        self.outs.append(v)
-        return Output(slot=len(self.outs) - 1)
+        for i in range(len(self.inputs)):
+            if v is self.given[i]:
+                return Output(source=i)
+        f = fz.info(v)
+        for i in self.order:
+            leaf = fz.info(self.leaves[i])
+            if f.base is leaf.base:
+                return Output(source=i, steps=f.steps)
+        several = showing[id(f.base)]
+        if len(several) > 1 and f.steps:  # views of one value stay views of one value
+            root = v._base
+            if root is None or fz.info(root).steps or fz.info(root).base is not f.base:
+                root = next((k for k in several if not fz.info(k).steps), None)
+            if root is not None and (root.requires_grad or not v.requires_grad):
+                return Output(slot=self._place(root), steps=f.steps)
+        return Output(slot=self._place(v))
 
-    def _node(self, t: Tensor) -> Node:
+    def _place(self, t: Tensor) -> int:
+        for place, known in enumerate(self.outs):
+            if known is t:
+                return place
+        self.outs.append(t)
+        return len(self.outs) - 1
+
+    def _node(self, t: Tensor, whole: fz.Base | None) -> Node:
         with fz.inside():
-            value = fz.sync(t)
+            value = fz.sync(t) if whole is None else whole.value
         found: Node = self.tracer.argument(value)
         return found
 
@@ -171,7 +261,7 @@ class _JointTrace:
             inputs=[edge_of(t) for t in wanted],
             accumulate=False,
         )
-        return tangents, [None if g is None else self._node(g) for g in found]
+        return tangents, [None if g is None else self._node(g, None) for g in found]
 
 
 def _recorded(leaf: Tensor) -> Tensor:
@@ -187,18 +277,49 @@ def _recorded(leaf: Tensor) -> Tensor:
 
 
 def check_inputs(inputs: Sequence[Tensor]) -> None:
-    """Refuse inputs that share bytes with each other (a write to one would show in the other)."""
-    cells: dict[int, int] = {}
+    """Refuse tensors with layers of their own: what these do cannot be traced beneath them."""
     for i, t in enumerate(inputs):
-        if t._bits:
+        if t._bits & ~state.DISPATCH or (t._bits and not isinstance(t, FakeTensor)):
             raise Unsupported(f"input {i} is a {type(t).__name__} with layers of its own")
-        other = cells.setdefault(id(t.untyped_storage()), i)
-        if other != i and t.numel():
-            raise Unsupported(f"inputs {other} and {i} share a storage")
+
+
+def shared_cells(inputs: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
+    """The groups of inputs that share a storage cell."""
+    cells: dict[int, list[int]] = {}
+    for i, t in enumerate(inputs):
+        if t.numel():
+            cells.setdefault(id(t.untyped_storage()), []).append(i)
+    if len(cells) == len(inputs):
+        return ()
+    return tuple(tuple(group) for group in cells.values() if len(group) > 1)
+
+
+def _base_for(members: tuple[int, ...], inputs: Sequence[Tensor]) -> Base:
+    tensors = [inputs[i] for i in members]
+    if len({t.dtype for t in tensors}) > 1:
+        raise Unsupported(f"inputs {members} show the same bytes as different dtypes")
+    if not any(t.requires_grad for t in tensors):
+        return Base(members, False)
+    roots = {id(t if t._base is None else t._base) for t in tensors}
+    root = tensors[0] if tensors[0]._base is None else tensors[0]._base
+    if len(roots) > 1 or not root._contiguous():
+        raise Unsupported(f"inputs {members} share bytes that are written, and require gradients")
+    return Base(members, True)
 
 
 def trace_joint(
     fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any = None
 ) -> Joint:
-    """The joint graph of `fn(*inputs)`; which inputs require gradients decides what is derived."""
-    return _JointTrace(fn, inputs, decompositions).run()
+    """The joint graph of `fn(*inputs)`; which inputs require gradients decides what is derived.
+
+    Raises Unsupported for what has no such graph.
+    """
+    check_inputs(inputs)
+    joint = _JointTrace(fn, inputs, decompositions).run()
+    groups = shared_cells(inputs)
+    written = {i for i, _ in joint.written}
+    shared = [g for g in groups if written & set(g)]
+    if shared:
+        bases = [_base_for(g, inputs) for g in shared]
+        joint = _JointTrace(fn, inputs, decompositions, bases).run()
+    return joint

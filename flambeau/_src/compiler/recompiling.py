@@ -1,0 +1,110 @@
+"""When a function may be compiled once more, and what is said about it."""
+
+from __future__ import annotations
+
+import linecache
+import logging
+from typing import Any
+
+from flambeau._src.compiler import errors, logs
+from flambeau._src.compiler.backends import BackEnd, lookup
+from flambeau._src.compiler.history import COUNTERS
+from flambeau._src.compiler.settings import DYNAMO
+from flambeau._src.compiler.stance import STANCE
+
+__all__ = ["chosen", "may_recompile", "reasons", "stance_allows"]
+
+
+def reasons(frame: Any) -> list[str]:
+    """For each version, newest first: which guard failed, and the user's line that it is for."""
+    found = []
+    for entry in reversed(frame.known.entries):
+        failing = entry.checker.explain(frame.arguments, frame.globals)
+        if failing is None:
+            continue
+        index, text = failing
+        line = f"{entry.id}: {text}"
+        where = entry.guards[index].where if 0 <= index < len(entry.guards) else None
+        if where is not None:
+            file, number, name = where
+            source = linecache.getline(file, number).strip()
+            short = "/".join(file.split("/")[-2:])
+            line = f"{line:<60}  # {source}  # {short}:{number} in {name}"
+        found.append(line)
+    return found
+
+
+def _listed(found: list[str]) -> str:
+    return "".join(f"\n    - {line}" for line in found)
+
+
+def may_recompile(frame: Any) -> bool:
+    """Whether a further version of a function may be made; says why it is needed.
+
+    Raises:
+        RecompileError: `config.error_on_recompile`.
+        FailOnRecompileLimitHit: the limit is hit with fullgraph or the switch of that name.
+    """
+    code, known, compiler = frame.code, frame.known, frame.compiler
+    why = reasons(frame)
+    text = (
+        f"Recompiling function {code.co_name} in {code.co_filename}:{code.co_firstlineno}\n"
+        f"    triggered by the following guard failure(s):{_listed(why)}"
+    )
+    if DYNAMO.get("error_on_recompile"):
+        raise errors.RecompileError(text)
+    logs.show("recompiles", text, frame.entry)
+    COUNTERS["recompiles"][f"{code.co_name} {code.co_filename}:{code.co_firstlineno}"] += 1
+    limit = compiler.options.recompile_limit or DYNAMO.get("recompile_limit")
+    if len(known.entries) < limit:
+        return True
+    known.capped = True
+    logs.tell(
+        logging.WARNING,
+        f"torch._dynamo hit config.recompile_limit ({limit})\n"
+        f"   function: {code.co_name!r} ({code.co_filename}:{code.co_firstlineno})\n"
+        f"   last reason: {why[0] if why else 'no guard failed'}\n"
+        "From here on, calls that fit no compiled version run eager. Make the value in that guard "
+        "constant, pass it as a tensor, or raise torch._dynamo.config.recompile_limit. "
+        'To log all recompilation reasons, use TORCH_LOGS="recompiles".',
+    )
+    COUNTERS["unimplemented"]["recompile limit"] += 1
+    if DYNAMO.get("fail_on_recompile_limit_hit"):
+        raise errors.FailOnRecompileLimitHit("Hard failure due to fail_on_recompile_limit_hit")
+    if compiler.options.fullgraph:
+        raise errors.FailOnRecompileLimitHit("Hard failure due to fullgraph=True")
+    return False
+
+
+def stance_allows(frame: Any) -> bool:
+    """Whether the stance in force lets a function be compiled now.
+
+    Raises RuntimeError where the stance forbids to compile again.
+    """
+    stance, known, code = STANCE.value, frame.known, frame.code
+    if stance.skip_guard_eval_unsafe and known.entries:
+        raise RuntimeError(
+            "Recompilation triggered with skip_guard_eval_unsafe stance. This usually means that "
+            "you have not warmed up your model with enough inputs such that you can guarantee no "
+            "more recompilations."
+        )
+    if stance.stance in ("force_eager", "eager_on_recompile"):
+        return False
+    if stance.stance == "fail_on_recompile":
+        raise RuntimeError(
+            "Detected recompile when torch.compile stance is 'fail_on_recompile'. filename: "
+            f"'{code.co_filename}', function name: '{code.co_name}', line number: "
+            f"{code.co_firstlineno}\n    triggered by the following guard failure(s):"
+            f"{_listed(reasons(frame))}"
+        )
+    return stance.stance != "eager_then_compile" or known.calls > 1
+
+
+def chosen(own: BackEnd, known: Any) -> BackEnd:
+    """The back end for a version: the function's own, or what the stance puts in its place."""
+    stance = STANCE.value
+    if stance.backend is not None:
+        return lookup(stance.backend)
+    if stance.stance == "aot_eager_then_compile" and known.calls <= 1:
+        return lookup("aot_eager")
+    return own

@@ -1,0 +1,192 @@
+"""The stages behind the capture, one function each: graph → joint → halves → kernels → program.
+
+A stage takes the `Work` and returns its artefact; what later stages need it puts there. No stage
+calls another: `PIPELINES` lists them by back end, and the driver runs the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from flambeau._src.compiler import aot, assemble, joint, partition, replay
+from flambeau._src.compiler.history import Entry
+from flambeau._src.core import state
+from flambeau._src.core.slots import slot
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ir.graph import Graph
+from flambeau._src.ops.call import ALL
+
+__all__ = ["PIPELINES", "Pipeline", "Stage", "Work"]
+
+
+@dataclass
+class Work:
+    """What the stages of one graph share.
+
+    `inputs` are values for the placeholders (real tensors, or fake ones); `switches` the values of
+    the options that stages read, by name; `lowered` becomes the callable of the graph that is being
+    lowered: it takes the inputs (as a list where `boxed`) and returns the outputs.
+    """
+
+    graph: Graph
+    attributes: dict[str, Any]
+    inputs: list[Any]
+    entry: Entry
+    switches: dict[str, Any] = field(default_factory=dict)
+    back_end: Any = None  # the user's callable, and its keywords
+    keywords: dict[str, Any] = field(default_factory=dict)
+    decompositions: Any = None
+    partition: Any = None
+    backward: bool = False
+    joint: Any = None
+    cut: Any = None
+    plan: Any = None
+    addresses: Any = None
+    lowered: Callable[..., Any] | None = None
+
+
+class Stage(NamedTuple):
+    """A step of a pipeline; `remedy` says what a user can do when it fails."""
+
+    name: str
+    run: Callable[[Work], Any]
+    remedy: str
+
+
+class Pipeline(NamedTuple):
+    """`trace`: stages on the captured graph; `lower`: on each half (or on the graph itself, where
+    there is no trace)."""
+
+    trace: tuple[Stage, ...]
+    lower: tuple[Stage, ...]
+
+
+# ---- the captured graph → two functional halves --------------------------------------------------
+
+
+def _joint(work: Work) -> Any:
+    run = replay.stepwise(work.graph, work.attributes)
+    places = [i for i, v in enumerate(work.inputs) if isinstance(v, Tensor)]
+
+    def fn(*tensors: Tensor) -> Any:
+        filled = list(work.inputs)
+        for i, t in zip(places, tensors, strict=True):
+            filled[i] = t
+        return run(*filled)
+
+    work.joint = joint.trace_joint(fn, [work.inputs[i] for i in places], work.decompositions)
+    return work.joint
+
+
+def _passes(work: Work) -> Any:
+    aot.cleaned(work.joint)
+    return work.joint.graph
+
+
+def _partition(work: Work) -> Any:
+    work.cut = (work.partition or partition.default_partition)(work.joint)
+    return work.cut
+
+
+# ---- a functional graph → something that runs ----------------------------------------------------
+
+
+def _fuse(work: Work) -> Any:
+    work.plan = assemble.plan(work.graph, exact=bool(work.switches.get("exact")))
+    return work.plan
+
+
+def _toolchain(work: Work) -> Any:
+    work.addresses = assemble.compile_kernels(list(work.plan.kernels.values()))
+    return work.addresses
+
+
+def _assemble(work: Work) -> Any:
+    program = assemble.write(work.plan, work.attributes, work.addresses)
+    work.lowered = beneath(program.call, program)
+    return program
+
+
+def beneath(call: Callable[[Sequence[Any]], Any], program: Any) -> Callable[[Sequence[Any]], Any]:
+    """A program over kernels: no layer sees what it does."""
+
+    def run(inputs: Sequence[Any]) -> Any:
+        before, grad = state.set_suspended(ALL), state.set_grad(False)
+        try:
+            return call(inputs)
+        finally:
+            state.set_grad(grad)
+            state.set_suspended(before)
+
+    run.program = program  # type: ignore[attr-defined]
+    return run
+
+
+def _print(work: Work) -> Any:
+    work.lowered = replay.printed(work.graph, work.attributes)
+    return work.graph
+
+
+def _print_half(work: Work) -> Any:
+    """Operators of a half run eager, beneath autograd."""
+    run = replay.printed(work.graph, work.attributes)
+
+    def call(inputs: Sequence[Any]) -> Any:
+        with state.GradMode(False):
+            return run(*inputs)
+
+    work.lowered = call
+    return work.graph
+
+
+def graph_module(work: Work) -> Any:
+    """The graph as the module that back ends of users are given."""
+    made = slot("graph_module")(work.attributes, work.graph, "GraphModule")
+    made.meta["dynamo_compile_id"] = work.entry.id
+    return made
+
+
+def _hand_over(work: Work) -> Any:
+    made = work.back_end(graph_module(work), list(work.inputs), **work.keywords)
+    assert callable(made), "compiler_fn did not return callable"
+    work.lowered = made
+    return made
+
+
+def _hand_half_over(work: Work) -> Any:
+    function = work.back_end.backward if work.backward else work.back_end.forward
+    made = function(graph_module(work), list(work.inputs))
+    assert callable(made), "compiler_fn did not return callable"
+    boxed = getattr(made, "_boxed_call", False)
+
+    def call(inputs: Sequence[Any]) -> Any:
+        return made(list(inputs)) if boxed else made(*inputs)
+
+    work.lowered = call
+    return made
+
+
+_OURS = "This is a fault of flambeau; backend='eager' goes around it."
+_TRACE = (
+    Stage("joint", _joint, "backend='eager' runs the graph without it."),
+    Stage("passes", _passes, _OURS),
+    Stage("partition", _partition, _OURS),
+)
+_USERS = "The error is the back end's own: try it on the graph that TORCH_LOGS=graph_code shows."
+_PRINT = Stage("print", _print, _OURS)
+PIPELINES: dict[str, Pipeline] = {
+    "eager": Pipeline((), (_PRINT,)),
+    "users": Pipeline((), (Stage("back end", _hand_over, _USERS),)),
+    "aot_eager": Pipeline(_TRACE, (Stage("print", _print_half, _OURS),)),
+    "aot_users": Pipeline(_TRACE, (Stage("back end", _hand_half_over, _USERS),)),
+    "inductor": Pipeline(
+        _TRACE,
+        (
+            Stage("fuse", _fuse, "backend='aot_eager' runs the graph without generated kernels."),
+            Stage("toolchain", _toolchain, "Is the C compiler (CC, CFLAGS) the one you mean?"),
+            Stage("assemble", _assemble, "backend='aot_eager' runs the operators one by one."),
+        ),
+    ),
+}

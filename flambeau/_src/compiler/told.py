@@ -1,0 +1,168 @@
+"""What programs told the compiler about functions: leave it, take it whole, take another one."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import weakref
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, TypeVar
+
+__all__ = [
+    "CONSTANTS",
+    "LEAVES",
+    "NAMES",
+    "SUBSTITUTES",
+    "allow_in_graph",
+    "assume_constant_result",
+    "disallow_in_graph",
+    "is_disabled",
+    "may_capture",
+    "offer",
+    "substitute_in_graph",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Functions that are one node of a graph although they are Python.
+LEAVES: set[Any] = set()
+#: Functions to capture in place of others.
+SUBSTITUTES: dict[Any, Any] = {}
+#: Functions whose result is taken for a constant.
+CONSTANTS: set[Any] = set()
+#: Functions that end a graph although they could be in it.
+BREAKS: set[Any] = set()
+#: One counter for the names of all compiled regions: they share the globals of modules.
+NAMES: list[int] = [0]
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+_SITE = os.sep + "site-packages" + os.sep
+#: Parts of the library whose functions are programs like the user's.
+_PROGRAMS = ("nn" + os.sep, "optim" + os.sep, "distributions" + os.sep)
+_files: dict[str, bool] = {}
+_offered: dict[int, Any] = {}
+
+
+def _capturable(file: str) -> bool:
+    if file.startswith(_ROOT):
+        return file[len(_ROOT) :].startswith(_PROGRAMS)
+    if file.startswith(("<frozen", "<graph", "<flambeau", "<eval_with_key>")):
+        return False
+    return not file.startswith(_STDLIB) or _SITE in file
+
+
+def may_capture(code: CodeType) -> bool:
+    """Whether a function that is called may be captured: neither the library's nor Python's own.
+
+    Codes that were offered (what goes on after a break, the wrapper around a callable) always are.
+    """
+    file = code.co_filename
+    found = _files.get(file)
+    if found is None:
+        found = _files[file] = _capturable(file)
+    return found or id(code) in _offered
+
+
+def offer(code: CodeType) -> None:
+    """Let a code object be captured, wherever it comes from."""
+    key = id(code)
+    _offered[key] = weakref.ref(code, lambda _: _offered.pop(key, None))
+
+
+def is_disabled(function: Any) -> bool:
+    """Whether a program said that a function is never to be captured."""
+    return bool(getattr(function, "_torchdynamo_disable", False))
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Take a function (or each of a list) for one operator of a graph; returns it.
+
+    AssertionError for what cannot be called.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(f) for f in fn]
+    assert callable(fn), "allow_in_graph expects a callable"
+    BREAKS.discard(fn)
+    LEAVES.add(fn)
+    return fn
+
+
+def disallow_in_graph(fn: Any) -> Any:
+    """End the graph where a function (or each of a list) is called; returns it."""
+    if isinstance(fn, (list, tuple)):
+        return [disallow_in_graph(f) for f in fn]
+    assert callable(fn), "disallow_in_graph expects a callable"
+    LEAVES.discard(fn)
+    BREAKS.add(fn)
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """Take the result of a function for a constant of the graph; returns the function."""
+    fn._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    CONSTANTS.add(fn)
+    return fn
+
+
+def substitute_in_graph(
+    original_fn: Any, *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[F], F]:
+    """A decorator: its function is captured wherever the program calls `original_fn`.
+
+    Args:
+        original_fn: the function to be replaced in captures, one that cannot be captured itself.
+        can_constant_fold_through: its result on constants is a constant.
+        skip_signature_check: the two may be called differently.
+
+    Raises:
+        TypeError: original_fn is no function, or the signatures differ.
+    """
+    if not callable(original_fn):
+        raise TypeError(f"substitute_in_graph expects a function but got {type(original_fn)!r}")
+
+    def register(function: F) -> F:
+        if not callable(function):
+            raise TypeError(
+                f"@substitute_in_graph(...) expects a function but got {type(function)!r}"
+            )
+        if not skip_signature_check:
+            _same_signature(original_fn, function)
+        SUBSTITUTES[original_fn] = function
+        if can_constant_fold_through:
+            CONSTANTS.add(original_fn)
+        function.__torch_original_fn__ = original_fn  # type: ignore[attr-defined]
+        return function
+
+    return register
+
+
+def _same_signature(original: Any, function: Any) -> None:
+    try:
+        theirs = inspect.signature(original)
+    except (TypeError, ValueError):
+        return  # a built-in function that does not say
+    ours = inspect.signature(function)
+
+    def shape(s: inspect.Signature) -> Any:
+        positional, keywords, rest = [], set(), []
+        for name, p in s.parameters.items():
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                named = name if p.kind is p.POSITIONAL_OR_KEYWORD else None
+                positional.append((named, p.default is p.empty))
+            elif p.kind is p.KEYWORD_ONLY:
+                keywords.add((name, p.default is p.empty))
+            else:
+                rest.append(p.kind)
+        return positional, keywords, rest
+
+    if shape(theirs) != shape(ours):
+        raise TypeError(
+            f"Signature mismatch between {original!r} and {function!r}: {theirs} != {ours}"
+        )
+
+
+def forget() -> None:
+    """What follows from compiled code; what programs said stays."""
+    _offered.clear()
