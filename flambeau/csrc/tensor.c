@@ -497,7 +497,7 @@ static PyObject *at_dim(Tensor *t, PyObject *d, const int64_t *v, int part) {
     if (i == -1 && PyErr_Occurred()) return NULL;
     int n = t->ndim ? t->ndim : 1;
     if (i < -n || i >= n || !t->ndim) {
-        if (!t->ndim && i >= -1 && i < 1) PyErr_Format(PyExc_IndexError, "Dimension specified as %ld but tensor has no dimensions", i);
+        if (!t->ndim) PyErr_Format(PyExc_IndexError, "Dimension specified as %ld but tensor has no dimensions", i);
         else PyErr_Format(PyExc_IndexError, "Dimension out of range (expected to be in range of [%d, %d], but got %ld)", -n, n - 1, i);
         return NULL;
     }

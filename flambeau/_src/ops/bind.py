@@ -136,6 +136,8 @@ def convert(v: Any, a: Arg, numbers: bool) -> Any:
     """v as the argument a wants it, or _NO."""
     if v is None and a.optional:
         return None
+    if v is None and a.is_list and a.default == []:
+        return ()  # such a list may be left out by name: max_pool2d(x, 2, stride=None)
     if a.is_list:
         return _list(v, a)
     r = CONVERT.get(a.type, _any)(v, a)

@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
+from flambeau._src.ops.convolved import check, dimensions, spatial
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.op import Declaration
-
-
-def spatial(v: Any, d: int, name: str) -> tuple[int, ...]:
-    """A per-dimension option as d ints."""
-    v = tuple(v) if isinstance(v, (list, tuple)) else (v,)
-    if len(v) == 1:
-        v = v * d
-    if len(v) != d:
-        raise RuntimeError(
-            f"expected {name} to be a single integer value or a list of {d} values to match the "
-            f"convolution dimensions, but got {name}={list(v)}"
-        )
-    return v
 
 
 def output_size(x: Any, w: Any, stride: Any, padding: Any, dilation: Any) -> list[int]:
@@ -41,82 +28,6 @@ def transposed_size(
         (n - 1) * s - 2 * p + d * (k - 1) + e + 1
         for n, k, s, p, d, e in zip(x[2:], w[2:], stride, padding, dilation, extra, strict=True)
     ]
-
-
-def check(
-    x: Tensor,
-    w: Tensor,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    extra: Any,
-    groups: int,
-) -> None:
-    """torch's checks and words."""
-    if any(p < 0 for p in padding):
-        raise RuntimeError("negative padding is not supported")
-    if any(s <= 0 for s in stride):
-        raise RuntimeError("non-positive stride is not supported")
-    if any(d <= 0 for d in dilation):
-        raise RuntimeError("dilation should be greater than zero")
-    if groups <= 0:
-        raise RuntimeError("non-positive groups is not supported")
-    if w.dim() != x.dim():
-        raise RuntimeError(
-            f"Expected {w.dim()}-dimensional input for {w.dim()}-dimensional weight "
-            f"{list(w.shape)}, but got {x.dim()}-dimensional input of size {list(x.shape)} instead"
-        )
-    if w.shape[0] < groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be at least {groups} at dimension 0, but "
-            f"got weight of size {list(w.shape)} instead"
-        )
-    if w.shape[0] % groups:
-        raise RuntimeError(
-            f"Given groups={groups}, expected weight to be divisible by {groups} at dimension 0, "
-            f"but got weight of size [{', '.join(map(str, w.shape))}] instead"
-        )
-    if not transposed:
-        if x.shape[1] != w.shape[1] * groups:
-            raise RuntimeError(
-                f"Given groups={groups}, weight of size {list(w.shape)}, expected "
-                f"input{list(x.shape)} to have {w.shape[1] * groups} channels, but got "
-                f"{x.shape[1]} channels instead"
-            )
-        if bias is not None and (bias.dim() != 1 or bias.shape[0] != w.shape[0]):
-            raise RuntimeError(
-                f"Given weight of size {list(w.shape)}, expected bias to be 1-dimensional with "
-                f"{w.shape[0]} elements, but got bias of size {list(bias.shape)} instead"
-            )
-        kernel = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], dilation, strict=True)]
-        have = [n + 2 * p for n, p in zip(x.shape[2:], padding, strict=True)]
-        if any(h < k for h, k in zip(have, kernel, strict=True)):
-            raise RuntimeError(
-                f"Calculated padded input size per channel: ({' x '.join(map(str, have))}). Kernel "
-                f"size: ({' x '.join(map(str, kernel))}). Kernel size can't be greater than actual "
-                "input size"
-            )
-    else:
-        if x.shape[1] != w.shape[0]:
-            raise RuntimeError(
-                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected "
-                f"input{list(x.shape)} to have {w.shape[0]} channels, but got {x.shape[1]} "
-                "channels instead"
-            )
-        if bias is not None and (bias.dim() != 1 or bias.shape[0] != w.shape[1] * groups):
-            raise RuntimeError(
-                f"Given transposed={int(transposed)}, weight of size {list(w.shape)}, expected "
-                f"bias to be 1-dimensional with {w.shape[1] * groups} elements, but got bias of "
-                f"size {list(bias.shape)} instead"
-            )
-    for t, what in ((w, "weight"), (bias, "bias")):
-        if t is not None and t.dtype is not x.dtype:
-            raise RuntimeError(
-                f"Input type ({dt.c_name(x.dtype)}) and {what} type "
-                f"({dt.c_name(t.dtype)}) should be the same"
-            )
 
 
 def result_stride(shape: Any, x: Tensor, w: Tensor) -> Any:
@@ -146,7 +57,7 @@ class Convolution(Opaque):
         extra: Any,
         groups: int,
     ) -> TensorSpec:
-        d = x.dim() - 2
+        d = dimensions(w)
         stride, padding, dilation, extra = (
             spatial(v, d, n)
             for v, n in (
@@ -347,12 +258,9 @@ def run_conv(
     name: str,
 ) -> Tensor:
     x, batched = batchify(x, d, name)
-    stride, dilation = spatial(stride, d, "stride"), spatial(dilation, d, "dilation")
     if isinstance(padding, str):
         x, padding = named_padding(x, w, stride, padding, dilation, d)
-    out = aten.convolution(
-        x, w, bias, stride, spatial(padding, d, "padding"), dilation, False, [0] * d, groups
-    )
+    out = aten.convolution(x, w, bias, stride, padding, dilation, False, [0] * d, groups)
     return out if batched else out.squeeze(0)
 
 
@@ -365,6 +273,13 @@ def named_padding(
         raise RuntimeError(f"Invalid padding string: '{padding}'")
     if any(s != 1 for s in stride):
         raise RuntimeError("padding='same' is not supported for strided convolutions")
+    n = dimensions(w)
+    if w.dim() != x.dim():
+        raise RuntimeError(
+            f"Expected {w.dim()}-dimensional input for {w.dim()}-dimensional "
+            f"weight{list(w.shape)}, but got {x.dim()}-dimensional input of size {list(x.shape)} instead"
+        )
+    dilation = spatial(dilation, n, "dilation")
     total = [dl * (k - 1) for k, dl in zip(w.shape[2:], dilation, strict=True)]
     if any(t % 2 for t in total):
         pads: list[int] = []

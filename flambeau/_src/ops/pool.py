@@ -10,54 +10,9 @@ from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.conv import spatial
+from flambeau._src.ops.convolved import spatial
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
-
-
-def pooled(n: int, k: int, s: int, p: int, d: int, ceil: bool) -> int:
-    """One output extent; with ceil the last window must start inside the
-    input or its left padding."""
-    top = n + 2 * p - d * (k - 1) - 1 + (s - 1 if ceil else 0)
-    out = top // s + 1
-    if ceil and (out - 1) * s >= n + p:
-        out -= 1
-    return out
-
-
-def geometry(
-    x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, d: int, name: str
-) -> Any:
-    kernel = spatial(kernel, d, "kernel_size")
-    stride = spatial(stride, d, "stride") if len(stride) else kernel
-    padding, dilation = spatial(padding, d, "padding"), spatial(dilation, d, "dilation")
-    if any(s == 0 for s in stride):
-        raise RuntimeError("stride should not be zero")
-    if any(k <= 0 for k in kernel):
-        raise RuntimeError(
-            "kernel size should be greater than zero, but got "
-            f"{', '.join(f'k{a}: {k}' for a, k in zip('THW'[3 - d :], kernel, strict=True))}"
-        )
-    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        raise RuntimeError(
-            f"pad should be at most half of effective kernel size, but got pad={max(padding)}, "
-            f"kernel_size={kernel[0]} and dilation={dilation[0]}"
-        )
-    if x.dim() not in (d + 1, d + 2):
-        raise RuntimeError(
-            f"{name}: Expected {d + 1}D or {d + 2}D input tensor, but got {x.dim()}D"
-            if d > 1
-            else f"Expected 2D or 3D input to {name}, but got input of size {list(x.shape)}"
-        )
-    size = [
-        pooled(n, k, s, p, dl, ceil)
-        for n, k, s, p, dl in zip(x.shape[-d:], kernel, stride, padding, dilation, strict=True)
-    ]
-    if any(v < 1 for v in size):
-        raise RuntimeError(
-            f"Given input size: ({'x'.join(map(str, x.shape[-d - 1 :]))}). Calculated output size: "
-            f"({'x'.join(map(str, [x.shape[-d - 1], *size]))}). Output size is too small"
-        )
-    return kernel, stride, padding, dilation, size
+from flambeau._src.ops.windows import Windows, check_line, check_max_line
 
 
 def batched(t: Tensor, d: int) -> Tensor:
@@ -90,7 +45,9 @@ class MaxPool1dIndices(Composite):
     def decompose(
         x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
     ) -> Any:
-        geometry(x, kernel, stride, padding, dilation, ceil, 1, "max_pool1d")
+        check_line(
+            x, "max_pool1d", kernel_size=kernel, stride=stride, padding=padding, dilation=dilation
+        )
         out, i = aten.max_pool2d_with_indices(
             x.unsqueeze(-2),
             [1, *kernel],
@@ -111,6 +68,7 @@ class MaxPool1d(Composite):
     def decompose(
         x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
     ) -> Tensor:
+        check_max_line(x, kernel, stride, padding, dilation, ceil)
         return MaxPool1dIndices.decompose(x, kernel, stride, padding, dilation, ceil)[0]
 
 
@@ -122,7 +80,7 @@ def _max(d: int) -> None:
     )
 
     def meta(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Any:
-        size = geometry(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d")[4]
+        size = Windows(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d").size
         if not (x.dtype.is_floating_point or dt.is_integral(x.dtype, with_bool=False)):
             raise NotImplementedError(
                 f"\"max_pool{d}d\" not implemented for '{dt.scalar_name(x.dtype)}'"
@@ -134,8 +92,11 @@ def _max(d: int) -> None:
     def kernel_(
         outs: Any, x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
     ) -> None:
-        k, s, p, dl, _ = geometry(x, kernel, stride, padding, dilation, ceil, d, "")
-        slot("max_pool")(batched(outs[0], d), batched(outs[1], d), batched(x, d), k, s, p, dl)
+        w = Windows(x, kernel, stride, padding, dilation, ceil, d, f"max_pool{d}d")
+        slot("max_pool")(
+            batched(outs[0], d), batched(outs[1], d), batched(x, d),
+            w.kernel, w.stride, w.padding, w.dilation,
+        )  # fmt: skip
 
     def vjp(
         b: Any, g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
@@ -233,20 +194,18 @@ def _max_backward(d: int) -> None:
     )
 
 
-def divisor(
-    x: Tensor, kernel: Any, stride: Any, padding: Any, size: Any, include: bool, override: Any
-) -> Any:
+def divisor(x: Tensor, w: Windows, include: bool, override: Any) -> Any:
     """What each window's sum is divided by."""
     import numpy as np  # lazy: NumPy is heavy
 
     if override:
         return float(override)
-    d = len(kernel)
-    total = np.ones(size)
+    d = len(w.kernel)
+    total = np.ones(w.size)
     for i in range(d):
         n = x.shape[x.dim() - d + i]
-        start = np.arange(size[i]) * stride[i] - padding[i]
-        end = np.minimum(start + kernel[i], n + padding[i])
+        start = np.arange(w.size[i]) * w.stride[i] - w.padding[i]
+        end = np.minimum(start + w.kernel[i], n + w.padding[i])
         if not include:
             start, end = np.maximum(start, 0), np.minimum(end, n)
         total = total * (end - start).reshape([-1 if j == i else 1 for j in range(d)])
@@ -265,7 +224,7 @@ class AvgPool1d(Composite):
     def decompose(
         x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool
     ) -> Tensor:
-        geometry(x, kernel, stride, padding, [1], ceil, 1, "avg_pool1d")
+        check_line(x, "avg_pool1d", kernel_size=kernel, stride=stride, padding=padding)
         return aten.avg_pool2d(
             x.unsqueeze(-2),
             [1, *kernel],
@@ -282,13 +241,13 @@ def _avg(d: int) -> None:
         "count_include_pad=True, int? divisor_override=None"
     )
     name = f"avg_pool{d}d"
+    takes = {dt.float32, dt.float64, dt.bfloat16, dt.int64} | ({dt.float16} if d == 2 else set())
 
     def meta(
         x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any
     ) -> Any:
-        if override == 0:
-            raise RuntimeError("divisor must be not zero")
-        shape = [*x.shape[:-d], *geometry(x, kernel, stride, padding, [1], ceil, d, name)[4]]
+        w = Windows(x, kernel, stride, padding, [1], ceil, d, name, override)
+        shape = [*x.shape[:-d], *w.size]
         return TensorSpec(shape, x.dtype, x.device, _stride(x, shape))
 
     def kernel_(
@@ -301,10 +260,14 @@ def _avg(d: int) -> None:
         include: bool,
         override: Any,
     ) -> None:
-        k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
+        w = Windows(x, kernel, stride, padding, [1], ceil, d, name)
+        if x.dtype not in takes:
+            what = name if d == 2 else f"{name}_out_frame"
+            raise NotImplementedError(f"\"{what}\" not implemented for '{dt.scalar_name(x.dtype)}'")
         slot("avg_pool")(
-            batched(out, d), batched(x, d), k, s, p, divisor(x, k, s, p, size, include, override)
-        )
+            batched(out, d), batched(x, d), w.kernel, w.stride, w.padding,
+            divisor(x, w, include, override),
+        )  # fmt: skip
 
     def vjp(
         b: Any,
@@ -354,10 +317,11 @@ def _avg_backward(d: int) -> None:
         include: bool,
         override: Any,
     ) -> None:
-        k, s, p, _, size = geometry(x, kernel, stride, padding, [1], ceil, d, "")
+        w = Windows(x, kernel, stride, padding, [1], ceil, d, name)
         slot("avg_pool_backward")(
-            batched(out, d), batched(g, d), k, s, p, divisor(x, k, s, p, size, include, override)
-        )
+            batched(out, d), batched(g, d), w.kernel, w.stride, w.padding,
+            divisor(x, w, include, override),
+        )  # fmt: skip
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:
         return getattr(aten, name)(gg, *rest), aten.zeros_like(x) if b.needs[1] else None
