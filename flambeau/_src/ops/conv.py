@@ -277,7 +277,8 @@ def named_padding(
     if w.dim() != x.dim():
         raise RuntimeError(
             f"Expected {w.dim()}-dimensional input for {w.dim()}-dimensional "
-            f"weight{list(w.shape)}, but got {x.dim()}-dimensional input of size {list(x.shape)} instead"
+            f"weight{list(w.shape)}, but got {x.dim()}-dimensional input of size {list(x.shape)} "
+            "instead"
         )
     dilation = spatial(dilation, n, "dilation")
     total = [dl * (k - 1) for k, dl in zip(w.shape[2:], dilation, strict=True)]

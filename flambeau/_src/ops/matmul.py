@@ -327,6 +327,13 @@ class Matmul(Composite):
         return multiply(self, other, out)
 
 
+class LinalgMatmul(Matmul):
+    """matmul under its name in torch.linalg."""
+
+    schema = "linalg_matmul(Tensor self, Tensor other) -> Tensor"
+    public = ""
+
+
 def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:
     """The product, by the operator that fits; written to out where one is given."""
     n, m = a.dim(), b.dim()

@@ -92,7 +92,8 @@ class Windows:
         if any(v < 1 for v in self.size):
             raise RuntimeError(
                 f"Given input size: ({'x'.join(map(str, x.shape[-d - 1 :]))}). Calculated output "
-                f"size: ({'x'.join(map(str, [x.shape[-d - 1], *self.size]))}). Output size is too small"
+                f"size: ({'x'.join(map(str, [x.shape[-d - 1], *self.size]))}). Output size is too "
+                "small"
             )
 
 
