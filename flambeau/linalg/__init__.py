@@ -11,7 +11,8 @@ from flambeau._src.util.errors import LinAlgError
 __all__ = [
     "cross", "cholesky", "cholesky_ex", "cond", "det", "diagonal", "eig", "eigh", "eigvals",
     "eigvalsh", "inv", "inv_ex", "lstsq",
-    "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matrix_exp", "matrix_norm", "matrix_power",
+    "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
+    "matrix_power",
     "matrix_rank", "multi_dot", "norm",
     "pinv", "qr", "slogdet", "solve", "solve_ex", "solve_triangular", "svd", "svdvals", "tensorinv",
     "tensorsolve", "vander", "vecdot", "vector_norm", "LinAlgError",

@@ -9,6 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.op import Op, Packet, resolve_lazy
+from flambeau._src.ops.refuse import shown, type_text
 from flambeau._src.ops.schema import Arg
 
 _NO = object()
@@ -25,7 +26,7 @@ def _int(v: Any, a: Arg) -> Any:
     if type(v) is int:
         return v
     if isinstance(v, bool):
-        return int(v) if a.type == "int" else _NO
+        return _NO
     if isinstance(v, int) or hasattr(v, "__sym_int__"):
         return v
     if isinstance(v, Tensor):
@@ -33,7 +34,12 @@ def _int(v: Any, a: Arg) -> Any:
             return v.item()
         return _NO
     index = getattr(v, "__index__", None)
-    return index() if index is not None and not isinstance(v, type) else _NO
+    if index is None or isinstance(v, type):
+        return _NO
+    try:
+        return index()
+    except TypeError:  # an array of more than one element has the method too
+        return _NO
 
 
 def _float(v: Any, a: Arg) -> Any:
@@ -115,8 +121,10 @@ def _list(v: Any, a: Arg) -> Any:
             if x is None and a.elem_optional:
                 out.append(None)
                 continue
+            if out and isinstance(x, bool) and a.type == "int":
+                x = int(x)  # the first one decides whether these are numbers
             y = one(x, a)
-            if y is _NO or (a.type == "int" and isinstance(x, bool)):
+            if y is _NO:
                 return _NO
             out.append(y)
         if a.type == "bool" or a.type == "Tensor":
@@ -188,7 +196,7 @@ def bind(
             continue
         else:
             if reasons is not None:
-                reasons.append(f'missing 1 required positional arguments: "{_shown(a, i)}"')
+                reasons.append(f'missing 1 required positional arguments: "{shown(a, i)}"')
             return None
         if type(v) is Tensor and a.type == "Tensor" and not a.is_list:
             out.append(v)
@@ -201,9 +209,9 @@ def bind(
                     if i < n
                     else ""
                 )
-                want = _type_text(a)
+                want = type_text(a)
                 reasons.append(
-                    f"argument '{_shown(a, i)}'{where} must be {want}, not {type(v).__name__}"
+                    f"argument '{shown(a, i)}'{where} must be {want}, not {type(v).__name__}"
                 )
             return None
         out.append(c)
@@ -219,27 +227,6 @@ def bind(
             )
         return None
     return tuple(out)
-
-
-def _shown(a: Arg, i: int) -> str:
-    return "input" if a.name == "self" and i == 0 else a.name
-
-
-def _type_text(a: Arg) -> str:
-    names = {
-        "int": "int",
-        "Scalar": "Number",
-        "ScalarType": "torch.dtype",
-        "Device": "torch.device",
-    }
-    base = names.get(a.type, a.type)
-    return (
-        f"tuple of {base}s"
-        if a.is_list and a.type != "Tensor"
-        else f"tuple of {base}s"
-        if a.is_list
-        else base
-    )
 
 
 def rename(kwargs: dict[str, Any], op: Op) -> dict[str, Any]:
@@ -258,50 +245,13 @@ def resolve(p: Packet, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[O
         bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs)
         if bound is not None:
             return op, bound
-    reasons: list[str] = []
-    if len(ops) == 1:
-        bind(ops[0], args, rename(kwargs, ops[0]), reasons)
-        _check_tensor_lists(ops[0], args, reasons[0])
-        raise TypeError(
-            f"{p.name}(): {reasons[0]}"
-            if not reasons[0].startswith(("takes", "missing", "got"))
-            else f"{p.name}() {reasons[0]}"
-        )
-    lines = "".join(f"\n * {signature(op)}" for op in ops)
-    got = ", ".join(
-        [type(a).__name__ for a in args] + [f"{k}={type(v).__name__}" for k, v in kwargs.items()]
-    )
-    raise TypeError(
-        f"{p.name}() received an invalid combination of arguments - got ({got}), but expected one "
-        f"of:{lines}\n"
-    )
+    raise Unbound
 
 
-def _check_tensor_lists(op: Op, args: tuple[Any, ...], reason: str) -> None:
-    """Name the element of a list of tensors that is none, where that is what does not fit."""
-    for i, (a, v) in enumerate(zip(op.schema.positional, args, strict=False)):
-        if (
-            a.type == "Tensor"
-            and reason.startswith(f"argument '{_shown(a, i)}'")
-            and a.is_list
-            and not a.elem_optional
-            and isinstance(v, (tuple, list))
-        ):
-            for k, x in enumerate(v):
-                if not isinstance(x, Tensor):
-                    raise TypeError(
-                        f"expected Tensor as element {k} in argument {i}, but got "
-                        f"{type(x).__name__}"
-                    )
+class Unbound(TypeError):
+    """No overload takes the arguments; the words are the caller's, who knows what was called."""
 
 
-def signature(op: Op) -> str:
-    """'(Tensor input, Tensor other, *, Number alpha = 1)', as error messages show it."""
-    parts, star = [], False
-    for i, a in enumerate(op.schema.args):
-        if a.kwarg_only and not star:
-            parts.append("*")
-            star = True
-        default = f" = {a.default}" if a.has_default else ""
-        parts.append(f"{_type_text(a)} {_shown(a, i)}{default}")
-    return f"({', '.join(parts)})"
+def takes(value: Any, a: Arg, numbers: bool) -> bool:
+    """Whether a value can stand for an argument."""
+    return convert(value, a, numbers) is not _NO

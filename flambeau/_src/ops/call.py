@@ -15,8 +15,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.bind import bind, rename, resolve
+from flambeau._src.ops.bind import bind, rename, resolve, takes
 from flambeau._src.ops.op import PACKETS, Op, Packet, TensorSpec, resolve_lazy
+from flambeau._src.ops.refuse import Refusal, signatures
 
 call_bits = _native.call_bits
 LAYERS: dict[int, Callable[[Op, tuple[Any, ...]], Any]] = {}
@@ -37,32 +38,34 @@ def call_packet(
     bits = call_bits(args, kwargs, 0)
     if bits & _PUBLIC:
         return slot("function_layer")(function, args, kwargs)
+    given = kwargs
+    if "out" in kwargs or "requires_grad" in kwargs:
+        kwargs = dict(kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
-    wants = (
-        bool(kwargs.pop("requires_grad", False))
-        if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like")
-        else False
-    )
+    wants = False
+    if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like"):
+        wants = kwargs.pop("requires_grad")
+        if wants is not None and type(wants) is not bool:
+            raise refusal(packet, function, args, given)
     try:
         op, bound = resolve(packet, args, kwargs)
     except TypeError:
         values = (*args, *kwargs.values(), out)
         if not slot("overloaded_args")(values):
-            raise
+            raise refusal(packet, function, args, given) from None
         # An argument that is no tensor has a __torch_function__.
         return slot("function_layer")(
             function, args, kwargs if out is None else {**kwargs, "out": out}
         )
     if out is not None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        if op.out_op is None:
-            raise TypeError(f"{packet.name}() got an unexpected keyword argument 'out'")
-        if len(outs) != len(op.decl.out_args) or not all(isinstance(o, Tensor) for o in outs):
-            raise TypeError(
-                f"{packet.name}(): argument 'out' must be "
-                f"{'Tensor' if len(op.decl.out_args) == 1 else 'tuple of Tensors'}, not "
-                f"{type(out).__name__}"
-            )
+        many = len(op.decl.out_args)
+        if op.out_op is None or not all(isinstance(o, Tensor) for o in outs):
+            raise refusal(packet, function, args, given)
+        if isinstance(out, Tensor) != (many == 1):
+            raise refusal(packet, function, args, given)
+        if len(outs) != many:
+            raise TypeError(f"expected tuple of {many} elements but got {len(outs)}")
         return named(op, dispatch(op.out_op, bound + outs), "_out")
     if fills and bits:
         bound = with_options(op, bound)
@@ -70,6 +73,17 @@ def call_packet(
     if wants:
         result.requires_grad = True
     return result
+
+
+def refusal(
+    packet: Packet, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TypeError:
+    """What to raise where no overload takes the arguments."""
+    method = type(function) is _native.Method
+    shown = signatures(packet, method)
+    name = getattr(function, "__name__", packet.name)
+    kwargs = rename(kwargs, packet.ops[0]) if kwargs else kwargs
+    return Refusal(name, shown, args[1:] if method else args, kwargs, takes).error()
 
 
 def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -66,11 +66,11 @@ def tensor_methods() -> dict[str, Any]:
             for alias in aliases:
                 table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = m
     for name, method in _SAME.items():
-        table[name] = table[method]
+        table[name] = make_callable(PACKETS[("aten", method)], _native.Method, name)
     return table
 
 
-# Attributes that are other methods.
+# Methods that do what another one does.
 _SAME = {"__radd__": "add", "__rmul__": "mul", "__div__": "div", "__idiv__": "div_"}
 
 

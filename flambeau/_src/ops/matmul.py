@@ -87,6 +87,7 @@ class Mm(Opaque):
 class Addmm(Opaque):
     """beta self + alpha mat1 mat2, self broadcast."""
 
+    old_form = True
     schema = (
         "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
     )
@@ -193,6 +194,7 @@ class Bmm(Opaque):
 class Baddbmm(Opaque):
     """beta self + alpha batch1 batch2, self broadcast."""
 
+    old_form = True
     schema = (
         "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) "
         "-> Tensor"
@@ -325,13 +327,6 @@ class Matmul(Composite):
 
     def decompose_out(self: Tensor, other: Tensor, out: Tensor) -> Tensor:
         return multiply(self, other, out)
-
-
-class LinalgMatmul(Matmul):
-    """matmul under its name in torch.linalg."""
-
-    schema = "linalg_matmul(Tensor self, Tensor other) -> Tensor"
-    public = ""
 
 
 def multiply(a: Tensor, b: Tensor, out: Any) -> Tensor:

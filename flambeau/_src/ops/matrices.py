@@ -172,6 +172,7 @@ def _plus(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
 class Addmv(Opaque):
     """beta self + alpha mat @ vec."""
 
+    old_form = True
     schema = (
         "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
     )
@@ -209,6 +210,7 @@ def _conj(v: Any) -> Any:
 class Addr(Opaque):
     """beta self + alpha times the outer product of two vectors."""
 
+    old_form = True
     schema = (
         "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
     )
@@ -242,6 +244,7 @@ class Addr(Opaque):
 class Addbmm(Opaque):
     """beta self + alpha times the sum of the products of a batch."""
 
+    old_form = True
     schema = (
         "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) "
         "-> Tensor"

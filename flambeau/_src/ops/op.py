@@ -34,6 +34,7 @@ class Declaration:
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
+    old_form    torch also knows a deprecated way of calling it (error messages tell)
     geometry_only   reads nothing but shapes of its tensor arguments
     no_gradient     outputs carry gradients that are known not to be worked out (their backward says
                     so)
@@ -54,6 +55,7 @@ class Declaration:
     public: str = "function, method"
     aliases: tuple[str, ...] = ()
     numbers: bool = False
+    old_form: bool = False
     geometry_only: bool = False
     random: bool = False
     differentiable: Any = True

@@ -68,6 +68,7 @@ class Binary(Pointwise):
 class Add(Binary):
     """self + alpha * other."""
 
+    old_form = True
     schema = "add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
     overloads = ("add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",)
     out = "out"
@@ -87,6 +88,7 @@ class Add(Binary):
 class Sub(Binary):
     """self - alpha * other."""
 
+    old_form = True
     schema = "sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"
     overloads = ("sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",)
     out = "out"
@@ -620,6 +622,7 @@ class Fmin(Pointwise):
 class Addcmul(Pointwise):
     """self + value * tensor1 * tensor2."""
 
+    old_form = True
     schema = "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"
 
     def expr(k: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
@@ -636,6 +639,7 @@ class Addcmul(Pointwise):
 class Addcdiv(Pointwise):
     """self + value * tensor1 / tensor2."""
 
+    old_form = True
     schema = "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"
 
     def check(x: Any, y: Any, z: Any, v: Any) -> None:
