@@ -8,9 +8,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 
 
-def spatial(v: Any, d: int, name: str) -> tuple[int, ...]:
+def spatial(given: Any, d: int, name: str) -> tuple[int, ...]:
     """A per-dimension option as d ints."""
-    v = tuple(v) if isinstance(v, (list, tuple)) else (v,)
+    v: tuple[int, ...] = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if len(v) == 1:
         v = v * d
     if len(v) != d:
@@ -25,7 +25,7 @@ def dimensions(w: Tensor) -> int:
     """How many dimensions a weight convolves over."""
     if w.dim() < 3:
         raise RuntimeError("weight should have at least three dimensions")
-    return w.dim() - 2
+    return int(w.dim()) - 2
 
 
 def check(

@@ -6,6 +6,7 @@ leaves out overloads for numbers where the one for tensors takes numbers too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.op import Op, Packet, resolve_lazy
 from flambeau._src.ops.schema import Arg
 
+Convert = Callable[[Any, Arg, bool], bool]  # (value, argument, numbers) → whether it is taken
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: such a type's C name is its bare name
 _TYPES = {
     "Scalar": "Number", "ScalarType": "torch.dtype", "Layout": "torch.layout",
@@ -133,7 +135,7 @@ def _text_order(s: Signature) -> str:
 # -- whether values fit ----------------------------------------------------------------------------
 
 
-def _fits(value: Any, p: Parameter, convert: Any, numbers: bool) -> bool:
+def _fits(value: Any, p: Parameter, convert: Convert, numbers: bool) -> bool:
     """Whether a value looks like what a parameter takes; lists are judged by their first item."""
     a = p.arg
     if value is None:
@@ -150,10 +152,10 @@ class Refusal:
 
     def __init__(
         self, name: str, given: list[Signature], args: tuple[Any, ...], kwargs: dict[str, Any],
-        convert: Any,
+        convert: Convert,
     ) -> None:  # fmt: skip
         self.name, self.signatures, self.args, self.kwargs = name, given, args, kwargs
-        self.convert = convert  # (value, argument, numbers) → whether it can be taken
+        self.convert = convert
 
     def error(self) -> TypeError:
         """What to raise."""

@@ -97,9 +97,9 @@ class Windows:
             )
 
 
-def _option(v: Any, d: int, name: str, what: str, must: str) -> tuple[int, ...]:
+def _option(given: Any, d: int, name: str, what: str, must: str) -> tuple[int, ...]:
     """An option as d numbers."""
-    v = tuple(v) if isinstance(v, (list, tuple)) else (v,)
+    v: tuple[int, ...] = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     if len(v) not in (1, d):
         raise RuntimeError(f"{name}: {what} {must} or a tuple of {_NUMBERS[d]} ints")
     return v * d if len(v) == 1 else v
