@@ -314,6 +314,10 @@ static PyObject *ints(int n, const int64_t *v) {
 static PyObject *f_geometry(PyObject *m, PyObject *seq) {
     Tensor *ts[FL_MAXOPS]; int64_t sz[FL_MAXDIM], st[FL_MAXDIM];
     int n = tensors(seq, ts, FL_MAXOPS), nd;
+    for (int k = 0; k < n; k++) if (ts[k]->sym) {
+        PyObject *f = PyDict_GetItemString(fl_hooks, "symbolic_broadcast");
+        return f ? PyObject_CallOneArg(f, seq) : PyErr_Format(PyExc_SystemError, "symbolic_broadcast is not filled");
+    }
     if (n < 0 || (nd = fl_broadcast(n, ts, sz)) < 0) return NULL;
     fl_out_strides(n, ts, nd, sz, st);
     PyObject *a = ints(nd, sz), *b = ints(nd, st);

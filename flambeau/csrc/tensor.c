@@ -259,6 +259,36 @@ int fl_ints(PyObject *o, int64_t *out, const char *fname, const char *arg) {
     return (int)n;
 }
 
+static PyObject *call_hook(const char *name, PyObject *args);
+/* As fl_ints, symbolic ints by their hint; *symbolic is set when there is one. */
+static int ints_or_symbols(PyObject *o, int64_t *out, const char *fname, const char *arg, int *symbolic) {
+    Py_ssize_t n = PyTuple_Check(o) || PyList_Check(o) ? PySequence_Fast_GET_SIZE(o) : -1;
+    int any = 0;
+    for (Py_ssize_t i = 0; i < n && !any; i++) any = !PyLong_Check(PySequence_Fast_GET_ITEM(o, i));
+    if (!any) return fl_ints(o, out, fname, arg);
+    PyObject *hints = call_hook("size_hints", Py_BuildValue("(O)", o));     /* None: no symbolic int among them */
+    if (!hints) return -1;
+    if (hints == Py_None) { Py_DECREF(hints); return fl_ints(o, out, fname, arg); }
+    *symbolic = 1;
+    int k = fl_ints(hints, out, fname, arg);
+    Py_DECREF(hints);
+    return k;
+}
+static int one_int_or_symbol(PyObject *o, int64_t *out, int *symbolic) {
+    if (PyLong_Check(o)) { *out = PyLong_AsLongLong(o); return *out == -1 && PyErr_Occurred() ? -1 : 0; }
+    PyObject *t = PyTuple_Pack(1, o);
+    int k = t ? ints_or_symbols(t, out, "as_strided", "storage_offset", symbolic) : -1;
+    Py_XDECREF(t);
+    return k < 0 ? -1 : 0;
+}
+/* What programs see of t's geometry from now on: (Size, strides, offset) with symbolic ints, or plain numbers. */
+static int take_symbols(Tensor *t, int symbolic, PyObject *size, PyObject *stride, PyObject *offset) {
+    PyObject *sym = symbolic ? call_hook("symbolic_geometry", Py_BuildValue("(OOO)", size, stride, offset)) : NULL;
+    if (symbolic && !sym) return -1;
+    Py_XSETREF(t->sym, sym);
+    return 0;
+}
+
 /* ---- scalars ---- */
 PyObject *fl_element(int code, const char *p) {
     switch (code) {
@@ -413,7 +443,10 @@ static int s_base(Tensor *t, PyObject *v, void *c) {
     Py_XSETREF(t->base, v && v != Py_None ? (Tensor *)Py_NewRef(v) : NULL);
     return 0;
 }
-static PyObject *g_nbytes(Tensor *t, void *c) { return PyLong_FromLongLong(t->numel * t->dtype->itemsize); }
+static PyObject *g_nbytes(Tensor *t, void *c) {
+    if (t->sym) return call_hook("symbolic_nbytes", Py_BuildValue("(O)", t));
+    return PyLong_FromLongLong(t->numel * t->dtype->itemsize);
+}
 static PyObject *g_itemsize(Tensor *t, void *c) { return PyLong_FromLong(t->dtype->itemsize); }
 static PyObject *g_meta(Tensor *t, void *c) { return Py_NewRef(t->meta ? t->meta : Py_None); }
 static int s_meta(Tensor *t, PyObject *v, void *c) { Py_XSETREF(t->meta, v == Py_None ? NULL : Py_XNewRef(v)); return 0; }
@@ -527,7 +560,7 @@ static PyObject *m_stride(Tensor *t, PyObject *const *a, Py_ssize_t n, PyObject 
 }
 static PyObject *m_dim(Tensor *t, PyObject *u) { return PyLong_FromLong(t->ndim); }
 static PyObject *m_numel(Tensor *t, PyObject *u) {
-    if (t->sym) return call_hook("sym_numel", Py_BuildValue("(O)", t));
+    if (t->sym) return call_hook("symbolic_numel", Py_BuildValue("(O)", t));
     return PyLong_FromLongLong(t->numel);
 }
 static PyObject *m_element_size(Tensor *t, PyObject *u) { return PyLong_FromLong(t->dtype->itemsize); }
@@ -541,7 +574,10 @@ static PyObject *m_ptr(Tensor *t, PyObject *u) {
 static PyObject *m_float(Tensor *t, PyObject *u) { return PyBool_FromLong(t->dtype->flags & FL_FLOATING); }
 static PyObject *m_complex(Tensor *t, PyObject *u) { return PyBool_FromLong(t->dtype->flags & FL_COMPLEX); }
 static PyObject *m_signed(Tensor *t, PyObject *u) { return PyBool_FromLong(t->dtype->flags & FL_SIGNED); }
-static PyObject *m_contiguous(Tensor *t, PyObject *u) { return PyBool_FromLong(t->contiguous); }
+static PyObject *m_contiguous(Tensor *t, PyObject *u) {
+    if (t->sym) return call_hook("symbolic_contiguous", Py_BuildValue("(O)", t));
+    return PyBool_FromLong(t->contiguous);
+}
 static PyObject *m_bump(Tensor *t, PyObject *u) { fl_bump(t); Py_RETURN_NONE; }
 static PyObject *m_cur_version(Tensor *t, PyObject *u) { return PyLong_FromLongLong(fl_version(t)); }
 /* _set_version(n): what _unsafe_preserve_version_counter puts back. */
@@ -584,14 +620,14 @@ static int take_geometry(Tensor *t, int n, const int64_t *sizes, const int64_t *
 }
 /* _set(storage, offset, size, stride, dtype): re-point this very tensor. */
 static PyObject *m_set(Tensor *t, PyObject *args) {
-    PyObject *st, *sz, *sd, *dt = (PyObject *)t->dtype; long long off; int64_t a[FL_MAXDIM], b[FL_MAXDIM];
-    if (!PyArg_ParseTuple(args, "O!LOO|O!", StorageType, &st, &off, &sz, &sd, &DTypeType, &dt)) return NULL;
-    int n = fl_ints(sz, a, "set_", "size"), m = fl_ints(sd, b, "set_", "stride");
-    if (n < 0 || m < 0) return NULL;
+    PyObject *st, *sz, *sd, *of, *dt = (PyObject *)t->dtype; int64_t off, a[FL_MAXDIM], b[FL_MAXDIM]; int symbolic = 0, n, m;
+    if (!PyArg_ParseTuple(args, "O!OOO|O!", StorageType, &st, &of, &sz, &sd, &DTypeType, &dt)) return NULL;
+    if ((n = ints_or_symbols(sz, a, "set_", "size", &symbolic)) < 0 || (m = ints_or_symbols(sd, b, "set_", "stride", &symbolic)) < 0
+        || one_int_or_symbol(of, &off, &symbolic)) return NULL;
     if (n != m) { PyErr_Format(PyExc_RuntimeError, "set_: mismatch in length of strides and shape: %d and %d", m, n); return NULL; }
     Py_INCREF(st); Py_SETREF(t->storage, (Storage *)st);
     Py_INCREF(dt); Py_SETREF(t->dtype, (DType *)dt);
-    if (take_geometry(t, n, a, b, off)) return NULL;
+    if (take_geometry(t, n, a, b, off) || take_symbols(t, symbolic, sz, sd, of)) return NULL;
     return Py_NewRef((PyObject *)t);
 }
 /* _take(other): become other in place (storage, geometry, dtype, version cell), keeping identity. */
@@ -624,9 +660,10 @@ extern PyType_Slot fl_number_slots[];
 
 /* ---- module functions ---- */
 static PyObject *f_empty(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* empty(size, dtype, device, strides=None) */
-    int64_t sz[FL_MAXDIM], st[FL_MAXDIM]; int nd, ns;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM]; int nd, ns, symbolic = 0;
     if (n < 3 || Py_TYPE(a[1]) != &DTypeType || Py_TYPE(a[2]) != &DeviceType) { PyErr_SetString(PyExc_TypeError, "empty(size, dtype, device, strides=None)"); return NULL; }
-    if ((nd = fl_ints(a[0], sz, "empty", "size")) < 0) return NULL;
+    if ((nd = ints_or_symbols(a[0], sz, "empty", "size", &symbolic)) < 0) return NULL;
+    if (symbolic) { PyErr_SetString(PyExc_RuntimeError, "a tensor with bytes needs sizes that are numbers, not symbolic ints"); return NULL; }
     for (int i = 0; i < nd; i++) if (sz[i] < 0) {
         PyObject *l = PySequence_List(a[0]);
         PyErr_Format(PyExc_RuntimeError, "Trying to create tensor with negative dimension %lld: %R", (long long)sz[i], l);
@@ -641,29 +678,31 @@ static PyObject *f_empty(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* e
 }
 /* alias(cls, t, size, stride, offset, dtype=None): the same bytes and version under another geometry, without history. */
 static PyObject *f_alias(PyObject *m, PyObject *const *a, Py_ssize_t n) {
-    int64_t sz[FL_MAXDIM], st[FL_MAXDIM]; int nd, ns;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], off; int nd, ns, symbolic = 0;
     if (n < 2 || !PyType_Check(a[0]) || !PyType_IsSubtype((PyTypeObject *)a[0], TensorType) || !Tensor_Check(a[1])) { PyErr_SetString(PyExc_TypeError, "alias(cls, tensor, size, stride, offset, dtype=None)"); return NULL; }
     Tensor *t = (Tensor *)a[1];
     if (n == 2) return (PyObject *)alias_as((PyTypeObject *)a[0], t, t->ndim, t->sizes, t->strides, t->offset);
-    if (n < 5 || (nd = fl_ints(a[2], sz, "as_strided", "size")) < 0 || (ns = fl_ints(a[3], st, "as_strided", "stride")) < 0) return NULL;
+    if (n < 5 || (nd = ints_or_symbols(a[2], sz, "as_strided", "size", &symbolic)) < 0
+        || (ns = ints_or_symbols(a[3], st, "as_strided", "stride", &symbolic)) < 0 || one_int_or_symbol(a[4], &off, &symbolic)) return NULL;
     if (nd != ns) { PyErr_Format(PyExc_RuntimeError, "mismatch in length of strides and shape"); return NULL; }
-    int64_t off = PyLong_AsLongLong(a[4]);
-    if (off == -1 && PyErr_Occurred()) return NULL;
     Tensor *r = alias_as((PyTypeObject *)a[0], t, nd, sz, st, off);
+    if (r && (r->sym || symbolic) && take_symbols(r, symbolic, a[2], a[3], a[4])) { Py_DECREF(r); return NULL; }
     if (r && n > 5 && a[5] != Py_None) { Py_INCREF(a[5]); Py_SETREF(r->dtype, (DType *)a[5]); }
     return (PyObject *)r;
 }
 /* wrap(cls, storage, dtype, size, stride, offset): a tensor over given bytes. */
 static PyObject *f_wrap(PyObject *m, PyObject *const *a, Py_ssize_t n) {
-    int64_t sz[FL_MAXDIM], st[FL_MAXDIM]; int nd, ns;
+    int64_t sz[FL_MAXDIM], st[FL_MAXDIM], off; int nd, ns, symbolic = 0;
     if (n != 6 || !PyType_Check(a[0]) || Py_TYPE(a[1]) != StorageType || Py_TYPE(a[2]) != &DTypeType) { PyErr_SetString(PyExc_TypeError, "wrap(cls, storage, dtype, size, stride, offset)"); return NULL; }
-    if ((nd = fl_ints(a[3], sz, "set_", "size")) < 0 || (ns = fl_ints(a[4], st, "set_", "stride")) < 0) return NULL;
+    if ((nd = ints_or_symbols(a[3], sz, "set_", "size", &symbolic)) < 0 || (ns = ints_or_symbols(a[4], st, "set_", "stride", &symbolic)) < 0
+        || one_int_or_symbol(a[5], &off, &symbolic)) return NULL;
     if (nd != ns) { PyErr_Format(PyExc_RuntimeError, "mismatch in length of strides and shape"); return NULL; }
     Tensor *t = fl_tensor_alloc((PyTypeObject *)a[0], (Storage *)Py_NewRef(a[1]), (DType *)a[2], nd);
     if (!t) return NULL;
     memcpy(t->sizes, sz, nd * sizeof *sz); memcpy(t->strides, st, nd * sizeof *st);
-    t->offset = PyLong_AsLongLong(a[5]);
+    t->offset = off;
     fl_tensor_done(t);
+    if (symbolic && take_symbols(t, symbolic, a[3], a[4], a[5])) { Py_DECREF(t); return NULL; }
     return (PyObject *)t;
 }
 /* view_kind(source, view): mark what view autograd cannot follow, by the mode or by its source. */

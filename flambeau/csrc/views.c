@@ -410,6 +410,12 @@ int fl_setitem(PyObject *self, PyObject *key, PyObject *value) {
 static PyObject *f_view_strides(PyObject *m, PyObject *args) {   /* view_strides(tensor, size) -> strides or None */
     PyObject *t, *s; int64_t sz[FL_MAXDIM], st[FL_MAXDIM];
     if (!PyArg_ParseTuple(args, "O!O", TensorType, &t, &s)) return NULL;
+    int plain = !((Tensor *)t)->sym && PySequence_Check(s);
+    for (Py_ssize_t i = plain && (PyTuple_Check(s) || PyList_Check(s)) ? PySequence_Fast_GET_SIZE(s) : 0; plain && i--;) plain = PyLong_Check(PySequence_Fast_GET_ITEM(s, i));
+    if (!plain) {
+        PyObject *f = PyDict_GetItemString(fl_hooks, "symbolic_view_strides");
+        return f ? PyObject_CallFunctionObjArgs(f, t, s, NULL) : PyErr_Format(PyExc_SystemError, "symbolic_view_strides is not filled");
+    }
     int n = fl_ints(s, sz, "view", "size");
     if (n < 0) return NULL;
     if (!view_strides((Tensor *)t, n, sz, st)) Py_RETURN_NONE;

@@ -103,7 +103,7 @@ def test_floats():
     assert str(scale) == "(1.0 / s0)" and scale.node.hint == 0.125
     assert scale < 1.0 and str(env.guards[-1].condition) == "(1.0 / s0) < 1.0"
     half = a / 2
-    assert str((half.node.floor())) == "s0 // 2" or str(half.node.floor()) == "(s0 // 2)"
+    assert str(half.node.floor()) == "s0 // 2" or str(half.node.floor()) == "(s0 // 2)"
     assert float(scale) == 0.125 and str(a + 0) == "8", "reading a float fixes its sizes"
 
 

@@ -71,6 +71,12 @@ class SymNumber:
     def __repr__(self) -> str:
         return str(self.node)
 
+    def __divmod__(self, other: Any) -> Any:
+        return (self // other, self % other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return (other // self, other % self)
+
     def __bool__(self) -> bool:
         if isinstance(self, SymBool):
             return bool(self.node.guard_bool("", 0))

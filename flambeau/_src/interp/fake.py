@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.core import state
+from flambeau._src.core import state, symbolic
 from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor, _disabled_torch_function_impl
@@ -26,6 +26,7 @@ from flambeau._src.interp.dispatch_mode import (
     push_mode,
 )
 from flambeau._src.interp.record import composite_layer
+from flambeau._src.interp.sizes import Dims, symbolic_geometry
 from flambeau._src.ops.call import ALL, check_cast, check_writable, dispatch
 from flambeau._src.ops.op import Op, TensorSpec, Undeclared, packet
 from flambeau._src.ops.overload import OpOverload, overload_of
@@ -203,9 +204,15 @@ class FakeTensorConverter:
         return found[1] if found is not None and found[0]() is t else None
 
     def from_real_tensor(
-        self, fake_mode: FakeTensorMode, t: Tensor, make_constant: bool = False, **options: Any
+        self,
+        fake_mode: FakeTensorMode,
+        t: Tensor,
+        make_constant: bool = False,
+        *,
+        source: Any = None,
+        dims: Dims | None = None,
     ) -> FakeTensor:
-        """The fake form of a real tensor."""
+        """The fake form of a real tensor; `dims` says which of its sizes are symbols."""
         found = self.known(t)
         if found is not None and not make_constant:
             return found
@@ -215,7 +222,10 @@ class FakeTensorConverter:
             else self.cell(t.untyped_storage())
         )
         fake: FakeTensor
-        fake = _native.wrap(FakeTensor, cell, t.dtype, t.shape, t.stride(), t.storage_offset())
+        shape, stride, offset = t.shape, t.stride(), t.storage_offset()
+        if dims is not None and fake_mode.shape_env is not None and not make_constant:
+            shape, stride, offset = symbolic_geometry(fake_mode.shape_env, t, source, dims)
+        fake = _native.wrap(FakeTensor, cell, t.dtype, shape, stride, offset)
         fake.fake_mode = fake_mode
         fake.constant = t if make_constant else None
         if not make_constant:
@@ -307,8 +317,13 @@ class FakeTensorMode(TorchDispatchMode):
             if tensor.fake_mode is not self:
                 raise AssertionError("Mixing fake modes NYI")
             return tensor
+        dims = None
+        if not (self.static_shapes if static_shapes is None else static_shapes):
+            dims = symbolic_context or Dims()
         with modes_suspended(), state.Suspended(ALL & ~state.COMPOSITE):
-            return self.fake_tensor_converter.from_real_tensor(self, tensor)
+            return self.fake_tensor_converter.from_real_tensor(
+                self, tensor, source=source, dims=dims
+            )
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -489,7 +504,8 @@ class FakeTensorMode(TorchDispatchMode):
             stride: Any = spec.stride()
         else:
             stride = contiguous_strides(shape) if spec.stride is None else spec.stride
-        last = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+        sizes, steps = symbolic.hints(shape) or shape, symbolic.hints(stride) or stride
+        last = 0 if 0 in sizes else 1 + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
         cell = _native.UntypedStorage.fake(last * spec.dtype.itemsize, spec.device)
         fake: FakeTensor = _native.wrap(FakeTensor, cell, spec.dtype, shape, stride, 0)
         fake.fake_mode = self

@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.dispatch_mode import (
     FAKE_KEY,
@@ -28,6 +29,7 @@ from flambeau._src.interp.dispatch_mode import (
 )
 from flambeau._src.interp.fake import FakeTensor, FakeTensorMode
 from flambeau._src.interp.record import composite_layer
+from flambeau._src.interp.size_nodes import SizeNodes
 from flambeau._src.ir import provenance
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
@@ -85,6 +87,7 @@ class GraphTracer:
         self._seen: dict[int, _Seen] = {}
         self._attribute_names: dict[int, str] = {}
         self._mode: FakeTensorMode | None = None
+        self.sizes = SizeNodes(self.create)
         #: Called with every node and the tensor it stands for.
         self.on_track: Callable[[Node, Tensor], None] | None = None
 
@@ -109,6 +112,8 @@ class GraphTracer:
     def track(self, t: Tensor, node: Node, constant: Any = None) -> None:
         """From now on `node` stands for t."""
         self._seen[id(t)] = _Seen(weakref.ref(t), node, constant)
+        if t._sym is not None:
+            self.sizes.know(t, node)
         if "val" not in node.meta:
             node.meta["val"] = snapshot(t, self.fake_mode())
             if self.on_track is not None:
@@ -183,6 +188,8 @@ class GraphTracer:
             )
         if isinstance(v, dict):
             return {k: self.argument(x) for k, x in v.items()}
+        if isinstance(v, (SymInt, SymFloat, SymBool)):
+            return self.sizes.node(v)
         return v
 
     def _stand_in(self, t: Tensor) -> Node:
@@ -190,7 +197,11 @@ class GraphTracer:
         options = {"dtype": t.dtype, "device": t.device}
         target = overload_of(packet("empty_strided").ops[0])
         node = self.create(
-            "call_function", target, (list(t.shape), list(t.stride())), options, "empty_strided"
+            "call_function",
+            target,
+            self.argument((list(t.shape), list(t.stride()))),
+            options,
+            "empty_strided",
         )
         node.meta["val"] = snapshot(t, self.fake_mode())
         return node
@@ -323,7 +334,7 @@ def _flat(values: Any) -> Iterator[Tensor]:
 
 
 def _small(result: Any) -> bool:
-    return all(t.numel() <= _CONSTANT_NUMEL for t in _flat((result,)))
+    return all(t._sym is None and t.numel() <= _CONSTANT_NUMEL for t in _flat((result,)))
 
 
 def _constants(tracer: GraphTracer, tensors: list[Tensor]) -> dict[int, Any] | None:
@@ -373,6 +384,8 @@ def place_inputs(tracer: GraphTracer, inputs: Sequence[Any], names: Sequence[str
             tracer.track(value, node)
         else:
             node.meta["val"] = value
+            if isinstance(value, SymInt):
+                tracer.sizes.bind(value, node)
 
 
 def _announce(t: Tensor) -> None:

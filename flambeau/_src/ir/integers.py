@@ -270,14 +270,40 @@ class Expr:
         return total
 
     def range(self, of: Callable[[str], Range]) -> Range:
-        """Bounds of its value where each symbol is within its range."""
+        """Bounds of its value where each symbol is within its range.
+
+        A factor that all terms but the constant share is taken out first: `s0*s1 - s1` is
+        `s1*(s0 - 1)`, whose sign the ranges tell.
+        """
+        rest = {m: c for m, c in self.terms.items() if m}
+        common = _common(list(rest))
+        if common and len(rest) > 1:
+            inner = Expr({_quotient(m, common) or (): c for m, c in rest.items()})
+            return Range(self.terms.get((), 0), self.terms.get((), 0)) + (
+                inner.range(of) * _term_range(common, 1, of)
+            )
         total = Range(0, 0)
         for monomial, c in self.terms.items():
-            part = Range(c, c)
-            for atom, power in monomial:
-                part = part * _range(atom, of).power(power)
-            total = total + part
+            total = total + _term_range(monomial, c, of)
         return total
+
+
+def _term_range(monomial: Monomial, c: int, of: Callable[[str], Range]) -> Range:
+    part = Range(c, c)
+    for atom, power in monomial:
+        part = part * _range(atom, of).power(power)
+    return part
+
+
+def _common(monomials: list[Monomial]) -> Monomial:
+    """The factor that all monomials share."""
+    if not monomials:
+        return ()
+    powers = dict(monomials[0])
+    for m in monomials[1:]:
+        other = dict(m)
+        powers = {a: min(p, other[a]) for a, p in powers.items() if a in other}
+    return tuple(sorted(powers.items()))
 
 
 def _print_order(item: tuple[Monomial, int]) -> tuple[bool, bool, str]:

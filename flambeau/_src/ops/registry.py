@@ -22,6 +22,7 @@ from flambeau._src.ops import (  # noqa: F401
     factor,
     fused,
     gather,
+    geometry,
     index,
     indexing,
     joining,

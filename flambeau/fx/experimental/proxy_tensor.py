@@ -20,6 +20,8 @@ from flambeau._src.interp.trace import (
 )
 from flambeau._src.ir.node import Node
 from flambeau._src.ir.printer import PyTreeCodeGen, PyTreeInfo
+from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.sym_node import sym_int
 from flambeau.fx.graph_module import GraphModule
 from flambeau.fx.passes.shape_prop import _extract_tensor_metadata
 from flambeau.utils import _pytree as pytree
@@ -52,16 +54,13 @@ def make_fx(
 ) -> Callable[..., GraphModule]:
     """A function that runs `f` on its arguments and returns what operators ran, as a GraphModule.
 
-    `tracing_mode` is "real" (on the arguments themselves) or "fake" (on fake tensors);
+    `tracing_mode` is "real" (on the arguments themselves), "fake" (on fake tensors) or "symbolic"
+    (on fake tensors whose sizes are symbols; `gm.shape_env` holds what was relied on);
     `decomposition_table` maps overloads to functions to be traced in their place. RuntimeError
     where the program looks at values that are not fixed.
     """
     if tracing_mode not in _MODES:
         raise AssertionError(f"tracing_mode must be real/fake/symbolic, got {tracing_mode}")
-    if tracing_mode == "symbolic":
-        raise RuntimeError(
-            "tracing_mode='symbolic' needs symbolic shapes, which flambeau does not have yet"
-        )
 
     def traced(*args: Any) -> GraphModule:
         return _Trace(f, decomposition_table, tracing_mode, _allow_non_fake_inputs).run(args)
@@ -79,13 +78,15 @@ class _Trace:
         leaves, spec = pytree.tree_flatten(args)
         names, parameters = _placeholder_names(self.f, args)
         fake = None
-        if self.mode == "fake":
+        if self.mode != "real":
+            symbolic = self.mode == "symbolic"
             fake = _fake_mode_among(leaves) or FakeTensorMode(
-                allow_fallback_kernels=True,
+                allow_fallback_kernels=self.mode == "fake",
                 allow_non_fake_inputs=self.real_inputs,
-                static_shapes=True,
+                shape_env=ShapeEnv() if symbolic else None,
+                static_shapes=not symbolic,
             )
-            leaves = [fake.from_tensor(v) if isinstance(v, torch.Tensor) else v for v in leaves]
+            leaves = [self._fake(fake, v, name) for v, name in zip(leaves, names, strict=True)]
         tracer = GraphTracer()
         tracer.on_track = _note_metadata
         nested = not all(child.is_leaf() for child in spec.children())
@@ -99,7 +100,17 @@ class _Trace:
         if nested:
             tracer.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(parameters, spec, out_spec)))
         name = getattr(self.f, "__name__", type(self.f).__name__)
-        return GraphModule(tracer.attributes, tracer.graph, name)
+        module = GraphModule(tracer.attributes, tracer.graph, name)
+        if self.mode == "symbolic" and fake is not None:
+            module.shape_env = fake.shape_env
+        return module
+
+    def _fake(self, fake: FakeTensorMode, v: Any, name: str) -> Any:
+        if isinstance(v, torch.Tensor):
+            return fake.from_tensor(v, source=name)
+        if type(v) is int and self.mode == "symbolic" and fake.shape_env is not None:
+            return sym_int(fake.shape_env, fake.shape_env.size(v, (name, "int", 0)))
+        return v
 
 
 def _fake_mode_among(leaves: list[Any]) -> FakeTensorMode | None:

@@ -1,0 +1,159 @@
+"""Sizes as nodes of a graph: an expression of symbols becomes the nodes that compute it.
+
+A symbol is known where a tensor has it as a size, or as an input that is an int; the node that
+reads it is made when it is first needed, and each expression is computed once.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ir.conditions import Condition, Real
+from flambeau._src.ir.integers import Atom, Expr, symbol
+from flambeau._src.ir.node import Node
+from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.sym_node import SymNode
+from flambeau._src.ops.op import packet
+from flambeau._src.ops.overload import overload_of
+
+__all__ = ["SizeNodes"]
+
+Create = Callable[..., Node]
+_OF_ATOM = {"floordiv": operator.floordiv, "mod": operator.mod, "max": builtins.max}
+_OF_REAL: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "neg": operator.neg,
+    "abs": builtins.abs, "float": builtins.float, "max": builtins.max, "min": builtins.min,
+    "lshift": operator.lshift, "rshift": operator.rshift, "and": operator.and_,
+    "or": operator.or_, "xor": operator.xor,
+}  # fmt: skip
+_COMPARE = {
+    "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le,
+    "<": operator.lt,
+}  # fmt: skip
+_NUMBERS: dict[str, Any] = {"int": SymInt, "float": SymFloat, "bool": SymBool}
+_SIZE = overload_of(next(op for op in packet("sym_size").ops if op.overload == "int"))
+
+
+class SizeNodes:
+    """The nodes of one graph that stand for sizes."""
+
+    def __init__(self, create: Create) -> None:
+        self._create = create
+        self._made: dict[Any, Node] = {}
+        self._tensors: dict[str, tuple[Node, int]] = {}  # where a symbol can be read
+
+    def know(self, t: Tensor, node: Node) -> None:
+        """A tensor's sizes can be read from its node."""
+        for i, n in enumerate(t.shape):
+            if isinstance(n, SymInt):
+                name = n.node.value.name
+                if name is not None:
+                    self._tensors.setdefault(name, (node, i))
+
+    def bind(self, n: SymInt, node: Node) -> None:
+        """The node is this number."""
+        self._made[n.node.value] = node
+
+    def node(self, n: Any) -> Any:
+        """A symbolic number as a node's argument: a node, or the number that it is."""
+        value = n.node.expr
+        return self._value(value, n.node.env)
+
+    def _value(self, value: Any, env: ShapeEnv) -> Any:
+        if isinstance(value, Expr):
+            return self._expr(value, env)
+        if isinstance(value, Real):
+            return self._cached(value, env, lambda: self._real(value, env))
+        if isinstance(value, Condition):
+            return self._cached(value, env, lambda: self._condition(value, env))
+        return value
+
+    def _cached(self, value: Any, env: ShapeEnv, make: Callable[[], Any]) -> Any:
+        found = self._made.get(value)
+        if found is None:
+            found = make()
+            if isinstance(found, Node):
+                kind = {Expr: "int", Real: "float", Condition: "bool"}[type(value)]
+                number = SymNode(env, kind, value)
+                found.meta["val"] = _NUMBERS[kind](number)
+                self._made[value] = found
+        return found
+
+    def _expr(self, e: Expr, env: ShapeEnv) -> Any:
+        if e.constant is not None:
+            return e.constant
+        return self._cached(e, env, lambda: self._sum(e, env))
+
+    def _sum(self, e: Expr, env: ShapeEnv) -> Any:
+        if e.name is not None:
+            return self._symbol(e.name)
+        total: Any = None
+        for monomial, c in sorted(e.terms.items(), key=lambda item: (not item[0], item[1] < 0)):
+            part = self._product(monomial, abs(c) if total is not None else c, env)
+            if total is None:
+                total = part
+            else:
+                total = self._call(operator.add if c > 0 else operator.sub, total, part)
+        return total
+
+    def _product(self, monomial: Any, c: int, env: ShapeEnv) -> Any:
+        made: Any = None
+        for atom, power in monomial:
+            factor = self._atom(atom, env)
+            for _ in range(power):
+                made = factor if made is None else self._call(operator.mul, made, factor)
+        if made is None:
+            return c
+        return made if c == 1 else self._call(operator.mul, made, c)
+
+    def _atom(self, atom: Atom, env: ShapeEnv) -> Any:
+        if atom.kind == "symbol":
+            return self._expr(symbol(atom.name), env)
+
+        def make() -> Any:
+            made, *rest = (self._expr(a, env) for a in atom.args)
+            for other in rest:
+                made = self._call(_OF_ATOM.get(atom.kind, builtins.min), made, other)
+            return made
+
+        return self._cached(Expr({((atom, 1),): 1}), env, make)
+
+    def _symbol(self, name: str) -> Node:
+        try:
+            node, i = self._tensors[name]
+        except KeyError:
+            raise RuntimeError(
+                f"the size {name} is not that of any tensor of the graph: nothing tells it when "
+                "the program runs"
+            ) from None
+        return self._create("call_function", _SIZE, (node, i), {}, "sym_size_int")
+
+    def _real(self, r: Real, env: ShapeEnv) -> Any:
+        args = [self._value(a, env) for a in r.args]
+        return self._call(_OF_REAL.get(r.op) or getattr(math, r.op), *args)
+
+    def _condition(self, c: Condition, env: ShapeEnv) -> Any:
+        if c.relation is not None:
+            left = self._expr(c.relation.left, env)
+            return self._call(_COMPARE[c.relation.op], left, 0)
+        if c.kind == "relation":
+            return self._call(_COMPARE[c.op], *(self._value(s, env) for s in c.sides))
+        parts = [self._value(p, env) for p in c.parts]
+        if c.kind == "not":
+            return self._call(operator.not_, parts[0])
+        made = parts[0]
+        for other in parts[1:]:
+            made = self._call(operator.and_ if c.kind == "and" else operator.or_, made, other)
+        return made
+
+    def _call(self, function: Any, *args: Any) -> Any:
+        if not any(isinstance(a, Node) for a in args):
+            return function(*args)
+        return self._create("call_function", function, args, {}, function.__name__.strip("_"))
