@@ -204,7 +204,7 @@ def grad(
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     roots, wanted = [edge_of(t) for t in outs], [edge_of(t) for t in ins]
 
-    def propagate(some: Sequence[Any]) -> tuple[Any, ...]:
+    def propagate(some: list[Any]) -> tuple[Any, ...]:
         found = engine.run(
             roots, some, retain_graph=retain, create_graph=create_graph, inputs=wanted,
             accumulate=False,

@@ -110,8 +110,8 @@ def key_of(edge: Edge) -> Any:
 
 
 def run(
-    roots: Sequence[Edge],
-    grads: Sequence[Tensor | None],
+    roots: list[Edge],
+    grads: list[Tensor | None],
     *,
     retain_graph: bool = False,
     create_graph: bool = False,

@@ -249,7 +249,7 @@ def _conversion(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp
     source = args[0].meta["val"]
     if source.dtype.is_complex or source.device.type != "cpu":
         return None
-    return MapOp(node, _Identity.op, [("node", args[0])], [True], source.dtype, (val.dtype,))  # type: ignore[attr-defined]
+    return MapOp(node, _Identity.op, [("node", args[0])], [True], source.dtype, (val.dtype,))
 
 
 def row_op(node: Node) -> RowOp | None:

@@ -320,7 +320,7 @@ class Triangle(Opaque):
     def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
         t = args[0]
         if t.dim() < 2:
-            raise RuntimeError(f"{cls.op.name}: input tensor must have at least 2 dimensions")  # type: ignore[attr-defined]
+            raise RuntimeError(f"{cls.op.name}: input tensor must have at least 2 dimensions")
         return TensorSpec(t.shape, t.dtype, t.device)
 
     @classmethod
@@ -399,6 +399,7 @@ class TrilIndices(Factory):
         + OPTIONS.split(", ", 1)[1] + ") -> Tensor"
     )  # fmt: skip
 
+    @staticmethod
     def run(
         row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any
     ) -> Tensor:
@@ -413,6 +414,7 @@ class TriuIndices(Factory):
         + OPTIONS.split(", ", 1)[1] + ") -> Tensor"
     )  # fmt: skip
 
+    @staticmethod
     def run(
         row: int, col: int, offset: int, dtype: Any, layout_: Any, device: Any, pin_memory: Any
     ) -> Tensor:

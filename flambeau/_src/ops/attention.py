@@ -140,12 +140,11 @@ class AttentionMath(Composite):
         if kind in (dt.float16, dt.bfloat16):
             q, k, v = q.to(dt.float32), k.to(dt.float32), v.to(dt.float32)
             mask = mask.to(dt.float32) if mask is not None and mask.dtype is not dt.bool_ else mask
-        root = math.sqrt(scale) if scale is not None and scale >= 0 else None
         negative = scale is not None and scale < 0
         if scale is None:
             root = math.sqrt(1.0 / math.sqrt(q.shape[-1])) if q.shape[-1] else 1.0
-        elif negative:
-            root = math.sqrt(-scale)
+        else:
+            root = math.sqrt(abs(scale))
         if enable_gqa:
             n = q.shape[-3]
             if k.shape[-3] != n:
@@ -301,7 +300,8 @@ class FlashAttentionCpuBackward(Opaque):
         scale: Any,
     ) -> None:
         wide = lse.dtype
-        got = gradients(*[cast(t, wide) for t in (g, q, k, v, out)], mask, is_causal, scale)
+        g, q, k, v, out = (cast(t, wide) for t in (g, q, k, v, out))
+        got = gradients(g, q, k, v, out, mask, is_causal, scale)
         for o, t in zip(outs, got, strict=True):
             slot("copy_into")(o, t)
 

@@ -91,9 +91,7 @@ def _dtype(v: Any, a: Arg) -> Any:
 def _device(v: Any, a: Arg) -> Any:
     if isinstance(v, _native.device):
         return v
-    if isinstance(v, str):
-        return _native.device(v)
-    if isinstance(v, int) and not isinstance(v, bool):
+    if isinstance(v, str) or (isinstance(v, int) and not isinstance(v, bool)):
         return _native.device(v)
     return _NO
 
@@ -116,7 +114,7 @@ CONVERT: dict[str, Callable[[Any, Arg], Any]] = {
 def _list(v: Any, a: Arg) -> Any:
     if isinstance(v, (tuple, list)):
         one = CONVERT.get(a.type, _any)
-        out = []
+        out: list[Any] = []
         for x in v:
             if x is None and a.elem_optional:
                 out.append(None)

@@ -232,12 +232,12 @@ def partly_overlaps(a: Tensor, b: Tensor) -> bool:
 
 
 def a_start(t: Tensor) -> int:
-    return t.storage_offset() * t.element_size()
+    return int(t.storage_offset() * t.element_size())
 
 
 def _end(t: Tensor) -> int:
     last = sum((s - 1) * st for s, st in zip(t.shape, t.stride(), strict=True))
-    return (t.storage_offset() + last + 1) * t.element_size()
+    return int((t.storage_offset() + last + 1) * t.element_size())
 
 
 def check_partial_overlap(out: Tensor, args: tuple[Any, ...]) -> None:

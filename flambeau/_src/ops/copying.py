@@ -42,7 +42,7 @@ def copy_into(target: Tensor, source: Tensor) -> None:
         source = _plain_clone(source)
     if target.dtype is source.dtype and _native.copy(target, source):
         return
-    op = _Identity.op  # type: ignore[attr-defined]
+    op = _Identity.op
     parts = Split(op, (source,))
     common = target.dtype if target.dtype.is_complex else source.dtype
     address = kernel_for(op, _Identity.expr, "map", parts, [source], (target,), common)
@@ -315,9 +315,11 @@ class Detach(View):
     def view(self: Tensor) -> Any:
         return self.shape, self.stride(), self.storage_offset()
 
-    def run(self: Tensor) -> Tensor:
-        out = _native.alias(Tensor, self)
-        out._bits = self._bits & _GEOMETRY
+    @classmethod
+    def run(cls, *args: Any) -> Tensor:
+        (source,) = args
+        out = _native.alias(Tensor, source)
+        out._bits = source._bits & _GEOMETRY
         return out
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src import _native
@@ -173,7 +174,7 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
     if all(isinstance(v, int) for v in (start, end, step)):
-        return -((start - end) // step)
+        return int(-((start - end) // step))
     return math.ceil((float(end) - float(start)) / float(step))
 
 
@@ -222,16 +223,11 @@ def slot_copy(out: Tensor, source: Tensor) -> None:
     copy_into(out, source)
 
 
-class ArangeEnd(Factory):
-    """0, 1, … below end."""
+class _Range(Factory):
+    """What the overloads of arange share."""
 
-    schema = f"arange(Scalar end, *, {OPTIONS}) -> Tensor"
-
-    def meta(end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
-        return arange_spec(0, end, 1, dtype, layout_, device)
-
-    def kernel(out: Tensor, end: Any, *rest: Any) -> None:
-        fill_range(out, 0, 1)
+    meta: Callable[..., TensorSpec]
+    kernel: Callable[..., None]
 
     @classmethod
     def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
@@ -250,7 +246,19 @@ class ArangeEnd(Factory):
         return True
 
 
-class ArangeStart(ArangeEnd):
+class ArangeEnd(_Range):
+    """0, 1, … below end."""
+
+    schema = f"arange(Scalar end, *, {OPTIONS}) -> Tensor"
+
+    def meta(end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        return arange_spec(0, end, 1, dtype, layout_, device)
+
+    def kernel(out: Tensor, end: Any, *rest: Any) -> None:
+        fill_range(out, 0, 1)
+
+
+class ArangeStart(_Range):
     """start, start + 1, … below end."""
 
     schema = f"arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor"
@@ -263,7 +271,7 @@ class ArangeStart(ArangeEnd):
         fill_range(out, start, 1)
 
 
-class Arange(ArangeEnd):
+class Arange(_Range):
     """start, start + step, … before end."""
 
     schema = f"arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
@@ -311,6 +319,7 @@ class Eye(Factory):
 
     schema = f"eye(int n, *, {OPTIONS}) -> Tensor"
 
+    @staticmethod
     def meta(n: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
         return EyeM.meta(n, n, dtype, layout_, device, pin)
 
@@ -324,6 +333,7 @@ class EyeM(Factory):
     schema = f"eye.m(int n, int m, *, {OPTIONS}) -> Tensor"
     out = "m_out"
 
+    @staticmethod
     def meta(n: int, m: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
         for name, v in (("n", n), ("m", m)):
             if v < 0:
@@ -697,7 +707,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         and (rest[0] is None or isinstance(rest[0], (str, int, _native.device)))
         and not isinstance(rest[0], bool)
     ):
-        device = rest.pop(0)
+        device, *rest = rest
         if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
             dtype = rest.pop(0)
     elif rest:

@@ -19,6 +19,7 @@ class Einsum(Composite):
     schema = "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"
     public = ""
 
+    @staticmethod
     def decompose(equation: str, tensors: Any, path: Any) -> Tensor:
         if not tensors:
             raise RuntimeError("einsum(): must provide at least one operand")
@@ -35,7 +36,10 @@ class Einsum(Composite):
         )
         wanted = _output_labels(right, operands) if arrow else _implied(operands)
         ellipsis = [f".{i}" for i in range(dots)]
-        spread = lambda ls: [x for y in ls for x in (ellipsis if y == "..." else [y])]  # noqa: E731
+
+        def spread(labels: list[str]) -> list[str]:
+            return [x for y in labels for x in (ellipsis if y == "..." else [y])]
+
         result = spread(wanted)
         order = result + ([] if "..." in wanted else ellipsis)
         used = {x for ls in operands for x in ls if x != "..."}
@@ -173,7 +177,9 @@ def _contract(operands: list[Tensor], kept: int, path: Any) -> Tensor:
 
 def _pair(a: Tensor, b: Tensor, kept: int, left: list[int]) -> Tensor:
     """The product of two operands, summed over what no later one has (extents of 1 stay)."""
-    both, of_a, of_b = [], [], []
+    both: list[int] = []
+    of_a: list[int] = []
+    of_b: list[int] = []
     for d in range(kept, a.dim()):
         if a.shape[d] != 1 and b.shape[d] != 1:
             left[d] -= 1
@@ -190,9 +196,15 @@ def _pair(a: Tensor, b: Tensor, kept: int, left: list[int]) -> Tensor:
     return _sum_of_products(a, b, both) if both else aten.mul(a, b)
 
 
+def _count(t: Tensor, dims: list[int]) -> int:
+    return math.prod(t.shape[d] for d in dims)
+
+
 def _sum_of_products(a: Tensor, b: Tensor, summed: list[int]) -> Tensor:
     """a * b summed over some dimensions (which stay, as 1), as one batched matrix product."""
-    batch, rows, columns = [], [], []
+    batch: list[int] = []
+    rows: list[int] = []
+    columns: list[int] = []
     for d in range(a.dim()):
         if d in summed:
             continue
@@ -200,16 +212,15 @@ def _sum_of_products(a: Tensor, b: Tensor, summed: list[int]) -> Tensor:
             batch.append(d)
         else:
             (rows if a.shape[d] != 1 else columns).append(d)
-    count = lambda t, dims: math.prod(t.shape[d] for d in dims)  # noqa: E731
-    n, k = count(a, batch), count(a, summed)
+    n, k = _count(a, batch), _count(a, summed)
     shape = [
         *(a.shape[d] for d in batch), *(a.shape[d] for d in rows), *(1 for _ in summed),
         *(b.shape[d] for d in columns),
     ]  # fmt: skip
     order = [*batch, *rows, *summed, *columns]
-    a_nmk = aten.reshape(aten.permute(a, order), (n, count(a, rows), k))
+    a_nmk = aten.reshape(aten.permute(a, order), (n, _count(a, rows), k))
     b_nkp = aten.reshape(
-        aten.permute(b, [*batch, *summed, *columns, *rows]), (n, k, count(b, columns))
+        aten.permute(b, [*batch, *summed, *columns, *rows]), (n, k, _count(b, columns))
     )
     product = aten.view(aten.bmm(a_nmk, b_nkp), shape)
     return aten.permute(product, [order.index(d) for d in range(len(order))])

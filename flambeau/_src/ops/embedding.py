@@ -166,12 +166,12 @@ def row_norm(row: Tensor, p: float) -> float:
     """The p-norm of a vector, summed as the dtype's accumulation type does."""
     magnitude = aten.abs(row)
     if p == float("inf"):
-        return magnitude.max().item()
+        return float(magnitude.max().item())
     if p == 1:
-        return aten.sum(magnitude).item()
+        return float(aten.sum(magnitude).item())
     if p == 2:
-        return aten.sqrt(aten.sum(aten.mul(magnitude, magnitude))).item()
-    return aten.pow(aten.sum(aten.pow(magnitude, p)), 1 / p).item()
+        return float(aten.sqrt(aten.sum(aten.mul(magnitude, magnitude))).item())
+    return float(aten.pow(aten.sum(aten.pow(magnitude, p)), 1 / p).item())
 
 
 class OneHot(Composite):

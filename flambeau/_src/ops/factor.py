@@ -6,13 +6,14 @@ Lehmann 2018 for QR. Everything takes batches of matrices in the last two dimens
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Declaration, Opaque, TensorSpec
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.op import Declaration
 from flambeau._src.util.errors import LinAlgError
 
 
@@ -59,7 +60,8 @@ def check_floating(a: Tensor, name: str, what: str = "A") -> None:
 
 
 def real_dtype(a: Tensor) -> dt.dtype:
-    return dt.REAL_OF.get(a.dtype, a.dtype)
+    own: dt.dtype = a.dtype
+    return dt.REAL_OF.get(own, own)
 
 
 def put(out: Tensor, values: Any) -> None:
@@ -547,7 +549,7 @@ class LinalgQr(Opaque):
         if mode == "r":
             put(outs[1], np.linalg.qr(x, "r"))
             return
-        q, r = np.linalg.qr(x, mode)
+        q, r = np.linalg.qr(x, "complete" if mode == "complete" else "reduced")
         put(outs[0], q)
         put(outs[1], r)
 
@@ -656,10 +658,11 @@ class LinalgEigh(Opaque):
         x = array_of(a)
         if not x.size:
             return
+        half: Literal["L", "U"] = "U" if uplo in ("U", "u") else "L"
         if not compute:
-            put(outs[0], np.linalg.eigvalsh(x, uplo.upper()))
+            put(outs[0], np.linalg.eigvalsh(x, half))
             return
-        values, vectors = np.linalg.eigh(x, uplo.upper())
+        values, vectors = np.linalg.eigh(x, half)
         put(outs[0], values)
         put(outs[1], vectors)
 
@@ -809,15 +812,15 @@ class LinalgSvd(Opaque):
                     put(o, np.eye(o.shape[-1], dtype=x.dtype))
             return
         try:
-            found = np.linalg.svd(x, full, compute)
+            if not compute:
+                put(outs[1], np.linalg.svd(x, full, False))
+                return
+            found = np.linalg.svd(x, full)
         except np.linalg.LinAlgError:
             raise LinAlgError(
                 "linalg.svd: The algorithm failed to converge because the input matrix is "
                 "ill-conditioned or has too many repeated singular values"
             ) from None
-        if not compute:
-            put(outs[1], found)
-            return
         for o, v in zip(outs, found, strict=True):
             put(o, v)
 

@@ -119,13 +119,12 @@ def _adam(decoupled: bool) -> None:
                     (1 - beta2**step) ** 0.5, eps,
                 ]  # fmt: skip
                 numbers = packed[step] = pack_params(values, [True] * 8)
-            outs = (p, means[i], squares[i])
-            ins = (grads[i], p, means[i], squares[i])
-            if amsgrad:
-                outs, ins = (*outs, largest[i]), (*ins, largest[i])
+            more = (largest[i],) if amsgrad else ()
+            outs = (p, means[i], squares[i], *more)
+            ins = (grads[i], p, means[i], squares[i], *more)
             launch(cls.op, adam_expr, outs, ins, numbers, 8, flags)
 
-    cls = type(
+    cls: type[Declaration] = type(
         name,
         (Declaration,),
         {
@@ -178,7 +177,6 @@ class FusedSgd(Declaration):
         flags = (momentum != 0, nesterov, maximize, weight_decay != 0, is_first_step)
         numbers = pack_params([weight_decay, -rate, momentum, 1 - dampening], [True] * 4)
         for i, p in enumerate(params):
-            outs, ins = (p,), (grads[i], p)
-            if momentum:
-                outs, ins = (p, buffers[i]), (grads[i], p, buffers[i])
+            more = (buffers[i],) if momentum else ()
+            outs, ins = (p, *more), (grads[i], p, *more)
             launch(FusedSgd.op, sgd_expr, outs, ins, numbers, 4, flags)

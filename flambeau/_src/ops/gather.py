@@ -3,7 +3,7 @@ take and put. All run on `_native.indexed` (csrc/indexed.c)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -114,11 +114,13 @@ class Written(Opaque):
 
     inplace = True
     out: bool | str = True
+    check: Callable[..., None]
+    write: Callable[..., None]
     dense = False  # the result keeps self's order of dimensions instead of being contiguous
 
     @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> TensorSpec:
-        cls.check(*args)  # type: ignore[attr-defined]
+        cls.check(*args)
         t = args[0]
         return TensorSpec(
             t.shape, t.dtype, t.device, layout.strides_like(t, None) if cls.dense else None
@@ -127,15 +129,15 @@ class Written(Opaque):
     @classmethod
     def compute(cls, op: Op, out: Tensor, args: tuple[Any, ...]) -> None:
         copy_into(out, args[0])
-        cls.write(out, *args[1:])  # type: ignore[attr-defined]
+        cls.write(out, *args[1:])
 
     @classmethod
     def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
-        cls.check(*args)  # type: ignore[attr-defined]
+        cls.check(*args)
         check_apart(target, args[1:])
         rest = [owned(a, target) if isinstance(a, Tensor) else a for a in args[1:]]
         if not target.untyped_storage().is_fake:
-            cls.write(target, *rest)  # type: ignore[attr-defined]
+            cls.write(target, *rest)
 
 
 # ---- gather ----
@@ -200,11 +202,11 @@ def check_scatter(t: Tensor, dim: int, index: Tensor, src: Tensor | None) -> Non
         wrap_dim(t.dim() - 1, src.dim())
     shape, own = index.shape or (1,), t.shape or (1,)
     too_big = any(s > own[i] for i, s in enumerate(shape) if i != d)
-    theirs = None if src is None else src.shape or (1,)
-    if theirs is not None and len(theirs) == len(shape):
-        too_big |= any(s > theirs[i] for i, s in enumerate(shape))
-    if theirs is not None:
-        if len(theirs) != len(shape):
+    if src is not None:
+        theirs = src.shape or (1,)
+        if len(theirs) == len(shape):
+            too_big |= any(s > theirs[i] for i, s in enumerate(shape))
+        else:
             raise RuntimeError("Index tensor must have the same number of dimensions as src tensor")
         if too_big:
             raise RuntimeError(

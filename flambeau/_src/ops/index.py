@@ -304,7 +304,10 @@ class IndexPut(Written):
     )
     dense = True
 
-    def check(t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+    # The last argument is that of `_index_put_impl`.
+    def check(
+        t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool, unsafe: bool = False
+    ) -> None:
         check_indices(t, indices)
         if values.dtype is not t.dtype:
             raise RuntimeError(
@@ -313,7 +316,9 @@ class IndexPut(Written):
                 "for the source."
             )
 
-    def write(out: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> None:
+    def write(
+        out: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool, unsafe: bool = False
+    ) -> None:
         mask = indices[0] if len(indices) == 1 else None
         if (
             mask is not None and mask.dtype is dt.bool_ and mask.dim() == out.dim() and out.dim()
@@ -345,8 +350,9 @@ class IndexPut(Written):
         where.walk("add" if accumulate else "put", source, out)
 
     def vjp(
-        b: Any, g: Tensor, t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool
-    ) -> Any:
+        b: Any, g: Tensor, t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool,
+        unsafe: bool = False,
+    ) -> Any:  # fmt: skip
         own = part = None
         if b.needs[0]:
             own = g
@@ -386,17 +392,6 @@ class IndexPutImpl(IndexPut):
         "_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, "
         "bool unsafe=False) -> Tensor"
     )
-
-    def check(t: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool) -> None:
-        IndexPut.check(t, indices, values, accumulate)
-
-    def write(out: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool) -> None:
-        IndexPut.write(out, indices, values, accumulate)
-
-    def vjp(
-        b: Any, g: Tensor, t: Tensor, indices: Any, values: Tensor, accumulate: bool, unsafe: bool
-    ) -> Any:
-        return IndexPut.vjp(b, g, t, indices, values, accumulate)
 
 
 # ---- masks ----
@@ -639,7 +634,8 @@ class WhereCondition(Composite):
     schema = "where(Tensor condition) -> Tensor[]"
 
     def decompose(condition: Tensor) -> tuple[Tensor, ...]:
-        return aten.nonzero_numpy(condition)
+        found: tuple[Tensor, ...] = aten.nonzero_numpy(condition)
+        return found
 
 
 @overridable

@@ -43,12 +43,15 @@ def _bound(v: Any, default: int) -> int:
         return default
     if isinstance(v, Tensor):
         return int(v.item())
-    if isinstance(v, int) or hasattr(v, "__sym_int__"):
+    if isinstance(v, int):
         return v
+    if hasattr(v, "__sym_int__"):
+        symbolic: int = v  # behaves as one
+        return symbolic
     index = getattr(v, "__index__", None)
     if index is None:
         raise TypeError("slice indices must be integers or None or have an __index__ method")
-    return index()
+    return int(index())
 
 
 def slice_at(t: Tensor, dim: int, key: slice, *, always: bool) -> Tensor:
@@ -125,7 +128,8 @@ def apply(t: Tensor, keys: Sequence[Any]) -> tuple[Tensor, list[Any]]:
     wanted = _wanted(keys)
     if wanted > t.dim():
         raise IndexError(f"too many indices for tensor of dimension {t.dim()}")
-    result, dim, found = t, 0, []  # found: an entry a dimension of the result that is passed by
+    result, dim = t, 0
+    found: list[Any] = []  # an entry a dimension of the result that is passed by
     for position, k in enumerate(keys):
         if type(k) is int or _is_int(k):
             result = select_at(result, dim, k if type(k) is int else k.__index__(), position)
@@ -177,9 +181,9 @@ def _as_index(k: Any) -> Tensor:
     return made
 
 
-def index_op(name: str) -> Any:
-    """The operator that serves index tensors; its arguments are passed on complete."""
-    return packet(name).ops[0]
+def index_op(name: str, overload: str | None = None) -> Any:
+    """An operator that serves indices; its arguments are passed on complete."""
+    return packet(name).ops[0] if overload is None else packet(name).overload(overload)
 
 
 def getitem(self: Tensor, key: Any) -> Tensor:
@@ -215,7 +219,7 @@ def as_value(self: Tensor, value: Any) -> Tensor:
     plain = value
     if not isinstance(value, (bool, int, float, complex)):
         item = getattr(value, "item", None)
-        if item is None or getattr(value, "ndim", 1):
+        if item is None or bool(getattr(value, "ndim", True)):
             if hasattr(value, "__sym_int__") or hasattr(value, "__sym_float__"):
                 return aten.scalar_tensor(value, dtype=self.dtype, device=self.device)
             raise TypeError(
@@ -253,7 +257,7 @@ def copy_to(target: Tensor, value: Tensor) -> None:
         aten.copy_(target, value)
         return
     if not value.dim() and value.device.type == "cpu":
-        dispatch(packet("fill").overload("Tensor").inplace_op, (target, value))  # type: ignore[union-attr]
+        dispatch(index_op("fill", "Tensor").inplace_op, (target, value))
         return
     value = aten.view(value, without_leading_ones(value.shape))
     if value.shape != target.shape:

@@ -125,6 +125,7 @@ class Cat(Joined):
     public = "function"
     geometry_only = True
 
+    @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
         return cat_spec(tensors, dim)
 
@@ -155,6 +156,7 @@ class Concat(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor], dim: int) -> Tensor:
         return aten.cat(tensors, dim)
 
@@ -166,6 +168,7 @@ class Concatenate(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor], dim: int) -> Tensor:
         return aten.cat(tensors, dim)
 
@@ -186,6 +189,7 @@ class Stack(Joined):
     public = "function"
     geometry_only = True
 
+    @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
         if not tensors:
             raise RuntimeError("stack expects a non-empty TensorList")
@@ -242,6 +246,7 @@ class HStack(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "hstack")
         rows = aten.atleast_1d(tensors)
@@ -258,6 +263,7 @@ class VStack(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "vstack")
         return aten.cat(list(aten.atleast_2d(tensors)), 0)
@@ -273,6 +279,7 @@ class RowStack(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         return aten.vstack(tensors)
 
@@ -284,6 +291,7 @@ class DStack(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "dstack")
         return aten.cat(list(aten.atleast_3d(tensors)), 2)
@@ -299,6 +307,7 @@ class ColumnStack(Composite):
     public = "function"
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "column_stack")
         return aten.hstack(
@@ -317,6 +326,7 @@ class BlockDiag(Opaque):
     out = "out"
     geometry_only = True
 
+    @staticmethod
     def meta(tensors: Sequence[Tensor]) -> TensorSpec:
         for i, t in enumerate(tensors):
             if t.dim() > 2:
@@ -400,6 +410,7 @@ class MeshGrid(Composite):
     schema = "meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]"
     public = ""
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor], indexing: str) -> tuple[Tensor, ...]:
         return _grid(tensors, indexing)
 
@@ -410,6 +421,7 @@ class MeshGridPlain(Composite):
     schema = "meshgrid(Tensor[] tensors) -> Tensor[]"
     public = ""
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         warnings.warn(
             "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
@@ -424,8 +436,10 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Coordinate grids of the given axes; `indexing` is 'ij' (matrix order) or 'xy'."""
     given = list(gathered(tensors))
     if indexing is None:
-        return aten.meshgrid(given)
-    return aten.meshgrid(given, indexing=indexing)
+        plain: tuple[Tensor, ...] = aten.meshgrid(given)
+        return plain
+    made: tuple[Tensor, ...] = aten.meshgrid(given, indexing=indexing)
+    return made
 
 
 class CartesianProd(Composite):
@@ -434,6 +448,7 @@ class CartesianProd(Composite):
     schema = "cartesian_prod(Tensor[] tensors) -> Tensor"
     public = ""
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         for t in tensors:
             if t.dim() != 1:

@@ -16,10 +16,11 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
+from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_cast, copy_into, overlaps_itself, resize_output
-from flambeau._src.ops.op import Declaration, Op, TensorSpec
+from flambeau._src.ops.op import Declaration, Op, TensorSpec, Undeclared
 from flambeau._src.ops.promote import number_type, result_type
 
 SIXTEEN = (dt.float16, dt.bfloat16)
@@ -139,10 +140,6 @@ class Pointwise(Declaration):
     number_operands = False  # a Scalar argument counts as a 0-dim operand in the result's geometry
 
     @classmethod
-    def check(cls, *args: Any) -> None:
-        """Refuse what the operator does not take (torch's error texts)."""
-
-    @classmethod
     def common_dtype(cls, op: Op, args: tuple[Any, ...]) -> dt.dtype:
         """The dtype in which the operands are computed."""
         common = result_type(
@@ -167,7 +164,8 @@ class Pointwise(Declaration):
 
     @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
-        cls.check(*args)
+        if cls.check is not None:
+            cls.check(*args)
         tensors = [
             v if isinstance(v, Tensor) else scalar_tensor(0, dt.float32)
             for a, v in zip(op.schema.args, args, strict=False)
@@ -205,11 +203,12 @@ class Pointwise(Declaration):
             else:
                 inputs.append(cast(v, common))
         floating = dt.category(common) >= 2
-        address = kernel_for(op, cls.expr, "map", parts, inputs, outs, common)
+        expr = cls.expr
+        if expr is None:
+            raise Undeclared(f"{op} has no expression")
+        address = kernel_for(op, expr, "map", parts, inputs, outs, common)
         if address is None:
-            slot("evaluate")(
-                parts.adapter(cls.expr), "map", outs, inputs, parts.params, None, common
-            )
+            slot("evaluate")(parts.adapter(expr), "map", outs, inputs, parts.params, None, common)
             return
         _native.run_map(
             address, outs, inputs, pack_params(parts.params, [floating] * len(parts.params))
@@ -431,21 +430,19 @@ class Reduction(Declaration):
         return {a.name: v for a, v in zip(op.base.schema.args, args, strict=False)}
 
     @classmethod
-    def check(cls, *args: Any) -> None:
-        """Refuse what the operator does not take."""
-
-    @classmethod
     def input_dtype(cls, x: Tensor, dtype: dt.dtype | None) -> dt.dtype:
         """The dtype to which the input is brought before reducing."""
         if dtype is not None:
             return dtype
         if cls.promotion == "sum" and dt.is_integral(x.dtype):
             return dt.int64
-        return x.dtype
+        own: dt.dtype = x.dtype
+        return own
 
     @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
-        cls.check(*args)
+        if cls.check is not None:
+            cls.check(*args)
         n = cls.named(op, args)
         x = n["self"]
         dims = wrap_dims(n.get("dim"), x.dim(), empty_is_all=cls.empty_is_all)
@@ -502,9 +499,13 @@ def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     if st is None:
         dense = _native.empty(shape, x.dtype, x.device)
         copy_into(dense, v)
-        v = dense
-        st = _native.view_strides(v, size)
+        return _native.alias(Tensor, dense, size, contiguous_strides(size), 0)
     return _native.alias(Tensor, v, size, st, v.storage_offset())
+
+
+def _lifted(t: Tensor) -> Tensor:
+    """A 0-dim tensor as one of a single element."""
+    return _native.alias(Tensor, t, (1,), (1,), t.storage_offset())
 
 
 def run_rows(
@@ -523,8 +524,7 @@ def run_rows(
         + [("b", i) for i in range(len(baked))]
     )
     if not ins[0].dim():
-        lift = lambda t: _native.alias(Tensor, t, (1,), (1,), t.storage_offset())  # noqa: E731
-        ins, outs = [lift(t) for t in ins], tuple(lift(t) for t in outs)
+        ins, outs = [_lifted(t) for t in ins], tuple(_lifted(t) for t in outs)
     address = kernel_for(op, expr, "row", parts, ins, outs, common)
     if address is None:
         slot("evaluate")(parts.adapter(expr), "row", outs, ins, params, dim, common)

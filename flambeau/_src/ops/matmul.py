@@ -39,7 +39,7 @@ def mm_shape(a: Tensor, b: Tensor) -> tuple[int, int]:
 
 
 def _column_major(t: Tensor) -> bool:
-    return t.stride() == (1, t.shape[0])
+    return bool(t.stride() == (1, t.shape[0]))
 
 
 def left_gradient(g: Any, x: Any, y: Any) -> Any:

@@ -316,10 +316,8 @@ class LinalgCross(Opaque):
 
 
 def _cross(a: Tensor, b: Tensor, dim: int) -> Tensor:
-    pick = lambda t, i: aten.narrow(t, dim, i % 3, 1)  # noqa: E731
-    return aten.cat(
-        [pick(a, i + 1) * pick(b, i + 2) - pick(a, i + 2) * pick(b, i + 1) for i in range(3)], dim
-    )
+    (ax, ay, az), (bx, by, bz) = ([aten.narrow(t, dim, i, 1) for i in range(3)] for t in (a, b))
+    return aten.cat([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], dim)
 
 
 class Cross(Composite):
@@ -362,6 +360,7 @@ class MultiDot(Composite):
     public = ""
     out = "out"
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         n = len(tensors)
         if n < 2:
@@ -768,7 +767,8 @@ class WeightNormInterfaceBackward(Opaque):
         return TensorSpec(v.shape, v.dtype, v.device), TensorSpec(g.shape, g.dtype, g.device)
 
     def kernel(outs: Any, w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> None:
-        for o, r in zip(outs, _weight_gradients(*_up(w, v, g, norms), dim), strict=True):
+        w, v, g, norms = _up(w, v, g, norms)
+        for o, r in zip(outs, _weight_gradients(w, v, g, norms, dim), strict=True):
             slot("copy_into")(o, r)
 
     def decompose(w: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:

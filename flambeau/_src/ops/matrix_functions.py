@@ -124,7 +124,7 @@ class LinalgMatrixPower(Composite):
             if n & 1:
                 result = power if result is None else aten.matmul(result, power)
             n >>= 1
-        return result  # type: ignore[return-value]
+        return result
 
 
 class MatrixPower(Composite):

@@ -236,8 +236,10 @@ class NativeGroupNormBackward(Opaque):
         mask: Any,
     ) -> None:
         wide = dt.float32 if x.dtype in HALF else x.dtype
-        parts = [cast(t, wide) if t is not None else None for t in (g, x, mean, rstd, weight)]
-        for o, r in zip(outs, _fast_gradients(*parts, n, c, cells, group, mask), strict=True):
+        g, x, mean, rstd = (cast(t, wide) for t in (g, x, mean, rstd))
+        weight = None if weight is None else cast(weight, wide)
+        made = _fast_gradients(g, x, mean, rstd, weight, n, c, cells, group, mask)
+        for o, r in zip(outs, made, strict=True):
             if o is not None:
                 aten.copy_(o, r)
 

@@ -35,6 +35,7 @@ class Declaration:
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
     old_form    torch also knows a deprecated way of calling it (error messages tell)
+    check       refuses what the operator does not take, before the results are inferred
     geometry_only   reads nothing but shapes of its tensor arguments
     no_gradient     outputs carry gradients that are known not to be worked out (their backward says
                     so)
@@ -66,7 +67,11 @@ class Declaration:
     reference: str | None = None
     tags: tuple[str, ...] = ()
 
+    op: Op  # the primary overload
+    ops: list[Op]  # and all of them
+
     expr: Callable[..., Any] | None = None
+    check: Callable[..., None] | None = None
     rows: Callable[..., Any] | None = None
     decompose: Callable[..., Any] | None = None
     meta: Callable[..., Any] | None = None
@@ -110,7 +115,9 @@ class Declaration:
         return None
 
     @classmethod
-    def fix_gradients(cls, op: Op, grads: Any, args: tuple[Any, ...]) -> Any:
+    def fix_gradients(
+        cls, op: Op, grads: tuple[Any, ...], args: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
         """Bring gradients to the shapes and dtypes of the arguments."""
         return grads
 
@@ -304,14 +311,14 @@ def packet(name: str, namespace: str = "aten") -> Packet:
 
 def declare(cls: type[Declaration]) -> None:
     """Enter a declaration: its overloads, and the in-place ones under their own name."""
-    cls.ops = []  # type: ignore[attr-defined]
+    cls.ops = []
     for text in (cls.schema, *cls.overloads):
         op = Op(cls, text)
         packet(op.name, op.namespace).ops.append(op)
-        cls.ops.append(op)  # type: ignore[attr-defined]
+        cls.ops.append(op)
         if cls.inplace:
             packet(op.name + "_", op.namespace).ops.append(_LazyInplace(op))  # type: ignore[arg-type]
-    cls.op = cls.ops[0]  # type: ignore[attr-defined]
+    cls.op = cls.ops[0]
 
 
 class _LazyInplace:
@@ -327,6 +334,7 @@ class _LazyInplace:
 def resolve_lazy(p: Packet) -> list[Op]:
     """The packet's overloads, in-place stand-ins replaced."""
     for i, op in enumerate(p.ops):
-        if type(op) is _LazyInplace:
-            p.ops[i] = object.__getattribute__(op, "_op").inplace_op
+        stand_in: object = op
+        if type(stand_in) is _LazyInplace:
+            p.ops[i] = object.__getattribute__(stand_in, "_op").inplace_op
     return p.ops

@@ -147,6 +147,7 @@ class OpOverload:
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         op = self._op
         reasons: list[str] = []
+        bound: tuple[Any, ...] | None
         bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, reasons)
         if bound is None:
             raise RuntimeError(mismatch(op, args, kwargs, reasons))
@@ -324,7 +325,8 @@ def packet_of(namespace: str, name: str) -> OpOverloadPacket:
 
 def find_overload(namespace: str, name: str, overload: str) -> OpOverload:
     """The overload by its three names ('default' for none)."""
-    return getattr(packet_of(namespace, name), overload)
+    found: OpOverload = getattr(packet_of(namespace, name), overload)
+    return found
 
 
 def forget(namespace: str, name: str) -> None:

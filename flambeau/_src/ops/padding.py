@@ -122,7 +122,7 @@ class Border(Opaque):
     def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
         t, pad = args
         if t.dtype is dt.bool_:
-            raise NotImplementedError(f"\"{cls.op.name}\" not implemented for 'Bool'")  # type: ignore[attr-defined]
+            raise NotImplementedError(f"\"{cls.op.name}\" not implemented for 'Bool'")
         if out.numel():
             cls.walk("get", out, t, pad)
 

@@ -19,7 +19,7 @@ from flambeau._src.ops.call import aten, overridable
 @overridable
 def is_same_size(self: Tensor, other: Tensor) -> bool:
     """Whether both have one shape."""
-    return self.shape == other.shape
+    return bool(self.shape == other.shape)
 
 
 @overridable
@@ -107,7 +107,8 @@ def _store_all(t: Tensor, values: list[Any]) -> Tensor:
 
 
 def _flat(t: Tensor) -> list[Any]:
-    return t.reshape(-1).tolist()
+    values: list[Any] = t.reshape(-1).tolist()
+    return values
 
 
 @overridable
@@ -179,7 +180,7 @@ def sparse_dim(self: Tensor) -> int:
 @overridable
 def dense_dim(self: Tensor) -> int:
     """How many dimensions are dense: all."""
-    return self.dim()
+    return int(self.dim())
 
 
 @overridable

@@ -46,8 +46,7 @@ def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
     copy_into(view, fresh)
 
 
-@classmethod
-def draw_into(cls: Any, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+def _draw_into(cls: Any, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
     """out= of a random operator: drawn where it stands, in its own dtype and strides (which decide
     the stream), so that nothing is drawn apart and copied."""
     (out,) = outs
@@ -231,7 +230,7 @@ class Bernoulli(Opaque):
     def kernel(out: Tensor, p: Tensor, generator: Any) -> None:
         BernoulliTensor.run(out, p, generator)
 
-    compute_out = draw_into
+    compute_out = classmethod(_draw_into)
 
     def vjp(b: Any, g: Any, p: Tensor, generator: Any) -> Any:
         return aten.zeros_like(g)
@@ -331,7 +330,7 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
                 "random": True,
                 "meta": meta,
                 "kernel": kernel,
-                "compute_out": draw_into,
+                "compute_out": classmethod(_draw_into),
                 "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
                 "out": f"{o}_out" if o else "out",
             },
@@ -422,8 +421,9 @@ class NormalTensors(Opaque):
     public = "function"
     random = True
     out = "Tensor_Tensor_out"
-    compute_out = draw_into
+    compute_out = classmethod(_draw_into)
 
+    @staticmethod
     def meta(mean: Tensor, std: Tensor, generator: Any) -> TensorSpec:
         shape, stride = _native.geometry_of([mean, std])
         return TensorSpec(shape, mean.dtype, mean.device, stride)
@@ -456,6 +456,7 @@ class NormalTensorFloat(NormalTensors):
     )
     out = "Tensor_float_out"
 
+    @staticmethod
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
         return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
 
@@ -483,6 +484,7 @@ class NormalFloatTensor(NormalTensors):
     schema = "normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor"
     out = "float_Tensor_out"
 
+    @staticmethod
     def meta(mean: float, std: Tensor, generator: Any) -> TensorSpec:
         return TensorSpec(std.shape, std.dtype, std.device, _native.geometry_of([std])[1])
 
@@ -499,8 +501,9 @@ class NormalSize(Factory):
     )
     random = True
     out = "float_float_out"
-    compute_out = draw_into
+    compute_out = classmethod(_draw_into)
 
+    @staticmethod
     def meta(
         mean: float,
         std: float,

@@ -10,6 +10,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_out_dtype, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
+from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.reduce import value_gradient
 
 
@@ -29,7 +30,6 @@ def _scan(name: str, vjp: Any) -> None:
         x = cast(x, out.dtype)
         run_rows(cls.op, expr, (out,), [x], wrap_dim(dim, x.dim()), [], [], x.dtype)
 
-    @classmethod
     def compute_out(cls: Any, op: Any, outs: Any, args: Any) -> bool:
         """The dtype of out= is the dtype of the scan."""
         x, dim, dtype = args
@@ -40,14 +40,14 @@ def _scan(name: str, vjp: Any) -> None:
         slot("copy_into")(outs[0], result)
         return True
 
-    cls = type(
+    cls: type[Declaration] = type(
         name,
         (Opaque,),
         {
             "__doc__": f"{name} along a dimension.",
             "__module__": __name__,
             "meta": meta,
-            "compute_out": compute_out,
+            "compute_out": classmethod(compute_out),
             "kernel": kernel,
             "vjp": vjp,
             "inplace": True,
@@ -138,7 +138,7 @@ def _extreme_scan(name: str) -> None:
         zeros = aten.zeros(x.shape, dtype=g[0].dtype, device=x.device)
         return aten.scatter_add(zeros, wrap_dim(dim, x.dim()), b.outs[1], g[0])
 
-    cls = type(
+    cls: type[Declaration] = type(
         name,
         (Opaque,),
         {

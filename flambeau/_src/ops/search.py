@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
@@ -141,18 +141,22 @@ class UniqueConsecutive(Declaration):
     no_gradient = True
     public = ""
 
+    @staticmethod
     def run(t: Tensor, inverse: bool, counts: bool, dim: int | None) -> Any:
         import numpy as np  # lazy: NumPy is heavy
 
-        flat = dim is None or (t.dim() == 1 and wrap_dim(dim, 1) == 0)
         a = _values(t)
-        if flat:
+        d = (
+            None
+            if dim is None or (t.dim() == 1 and not wrap_dim(dim, 1))
+            else wrap_dim(dim, t.dim())
+        )
+        if d is None:
             line = a.reshape(-1)
             fresh = np.ones(line.size, bool)
             fresh[1:] = line[1:] != line[:-1]
             out, shape = line[fresh], tuple(t.shape)
         else:
-            d = wrap_dim(dim, t.dim())
             if not t.shape[d]:
                 return _native.empty(t.shape, t.dtype, t.device), _nothing(), _nothing()
             line = np.moveaxis(a, d, 0)
@@ -162,7 +166,7 @@ class UniqueConsecutive(Declaration):
             out, shape = np.moveaxis(line[fresh], 0, d), (line.shape[0],)
         starts = np.flatnonzero(fresh)
         return (
-            made_of(out, t.dtype) if flat else turned(out, t.dtype, d),
+            made_of(out, t.dtype) if d is None else turned(out, t.dtype, d),
             _places((np.cumsum(fresh) - 1).reshape(shape)) if inverse else _nothing(),
             _places(np.diff(np.append(starts, fresh.size))) if counts else _nothing(),
         )
@@ -322,7 +326,7 @@ def find(out: Tensor, bounds: Tensor, value: Tensor, right: bool, sorter: Any) -
     import numpy as np  # lazy: NumPy is heavy
 
     a, v, o = _values(bounds), _values(value), array_of(out)
-    side = "right" if right else "left"
+    side: Literal["left", "right"] = "right" if right else "left"
     if a.ndim == 1:
         s = None if sorter is None else array_of(sorter)
         o[...] = np.searchsorted(a, v, side=side, sorter=s)

@@ -647,6 +647,7 @@ class BroadcastTensors(Composite):
     schema = "broadcast_tensors(Tensor[] tensors) -> Tensor[]"
     public = ""
 
+    @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         shape = broadcast_shape([t.shape for t in tensors])
         return tuple(t if tuple(t.shape) == shape else aten.expand(t, shape) for t in tensors)
@@ -727,19 +728,21 @@ def _set_part(part: str) -> Any:
 @overridable
 def split(tensor: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts along dim: of one extent, or of the listed ones. Views of the tensor."""
-    return tensor.split(split_size_or_sections, dim)
+    parts: tuple[Tensor, ...] = tensor.split(split_size_or_sections, dim)
+    return parts
 
 
 @overridable
 def split_method(self: Tensor, split_size: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """See `split`."""
-    if isinstance(split_size, int) or hasattr(split_size, "__sym_int__"):
-        return aten.split(self, split_size, dim)
+    parts: tuple[Tensor, ...]
     if isinstance(split_size, Tensor):
-        if not split_size.dim():
-            return aten.split(self, int(split_size), dim)
-        split_size = split_size.tolist()
-    return aten.split_with_sizes(self, split_size, dim)
+        split_size = split_size.tolist() if split_size.dim() else int(split_size)
+    if isinstance(split_size, int) or hasattr(split_size, "__sym_int__"):
+        parts = aten.split(self, split_size, dim)
+    else:
+        parts = aten.split_with_sizes(self, split_size, dim)
+    return parts
 
 
 def _fast_split() -> Any:
@@ -751,7 +754,8 @@ def _fast_split() -> Any:
         if fresh:
             fresh = False
             method._set_fast(packet("split").overload("Tensor").fast)  # type: ignore[union-attr]
-        return split_method(self, split_size, dim)
+        parts: tuple[Tensor, ...] = split_method(self, split_size, dim)
+        return parts
 
     method = _native.Method("split", slow)
     return method
@@ -775,7 +779,8 @@ def gathered(tensors: tuple[Any, ...]) -> Any:
 @overridable
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """The tensors expanded to their common extents; views."""
-    return aten.broadcast_tensors(list(gathered(tensors)))
+    grown: tuple[Tensor, ...] = aten.broadcast_tensors(list(gathered(tensors)))
+    return grown
 
 
 def _at_least(name: str) -> Any:
@@ -819,12 +824,12 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
 def is_conj(self: Tensor) -> bool:
     """Whether a conjugation is only marked: never, flambeau carries it out at once."""
-    return self._conj_flag
+    return bool(self._conj_flag)
 
 
 def is_neg(self: Tensor) -> bool:
     """Whether a negation is only marked: never, flambeau carries it out at once."""
-    return self._neg_flag
+    return bool(self._neg_flag)
 
 
 METHODS: dict[str, Any] = {

@@ -13,13 +13,13 @@ from flambeau._src.ops.arrays import HALF
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import (
     Composite,
-    Declaration,
     Opaque,
     Pointwise,
     TensorSpec,
     cast,
     wrap_dim,
 )
+from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.pointwise import unary_samples
 
 

@@ -128,14 +128,17 @@ class SolveEx(Opaque):
             aten._linalg_check_errors(outs[3], "torch.linalg.solve_ex", is_matrix=a.dim() == 2)
         if not outs[0].numel():
             return
-        turn = (lambda v: v) if left else (lambda v: np.swapaxes(v, -1, -2))
         batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-        whole = np.broadcast_to(turn(y), (*batch, *turn(y).shape[-2:]))
+        if not left:  # X A = B is Aᵀ Xᵀ = Bᵀ
+            y = y.swapaxes(-1, -2)
+        whole = np.broadcast_to(y, (*batch, *y.shape[-2:]))
         if info.any():
             r = lu_solution(lu, pivots, whole) if left else np.full(whole.shape, np.inf, x.dtype)
         else:
-            r = np.linalg.solve(np.broadcast_to(turn(x), (*batch, *x.shape[-2:])), whole)
-        r = turn(r)
+            square = x if left else x.swapaxes(-1, -2)
+            r = np.linalg.solve(np.broadcast_to(square, (*batch, *x.shape[-2:])), whole)
+        if not left:
+            r = r.swapaxes(-1, -2)
         put(outs[0], r[..., 0] if vector else r)
 
     def vjp(b: Any, g: Any, a: Any, rhs: Any, left: bool, check: bool) -> Any:

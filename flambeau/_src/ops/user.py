@@ -113,11 +113,11 @@ def _as_returned(out: Any) -> Any:
 def _device_type(args: Any) -> str:
     for v in args:
         if isinstance(v, Tensor):
-            return v.device.type
+            return str(v.device.type)
         if isinstance(v, (list, tuple)):
             for t in v:
                 if isinstance(t, Tensor):
-                    return t.device.type
+                    return str(t.device.type)
     return "cpu"
 
 
@@ -134,8 +134,9 @@ def define(text: str, tags: tuple[Any, ...] = ()) -> Op:
         "schema": text, "kernels": {}, "tags": tuple(tags), "__module__": __name__,
         "__doc__": f"The user's {schema.namespace}::{schema.name}.",
     }  # fmt: skip
-    cls = type(f"{schema.namespace}_{schema.name}_{schema.overload}".rstrip("_"), (UserOp,), body)
-    return cls.op  # type: ignore[attr-defined]
+    name = f"{schema.namespace}_{schema.name}_{schema.overload}".rstrip("_")
+    cls: type[UserOp] = type(name, (UserOp,), body)
+    return cls.op
 
 
 def find(namespace: str, name: str, overload: str = "") -> Op | None:
@@ -154,7 +155,7 @@ def implement(op: Op, key: str, fn: Callable[..., Any] | None) -> None:
     implicit = decl.kernels.get(IMPLICIT)  # type: ignore[attr-defined]
     decl.level = "composite" if implicit is not None else "primitive"
     op.bits = state.COMPOSITE if implicit is not None else 0
-    decl.decompose = None if implicit is None else _decomposition(decl, implicit)  # type: ignore[assignment]
+    decl.decompose = None if implicit is None else _decomposition(decl, implicit)
 
 
 def _decomposition(decl: Any, fn: Callable[..., Any]) -> Any:

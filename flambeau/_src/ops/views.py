@@ -3,7 +3,7 @@ autograd, functionalisation and the C fast path need nothing more."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -626,21 +626,22 @@ class MultiView(View):
     """Several views: `views(self, …) -> [(size, stride, offset), …]`."""
 
     fast_kind = ""
+    views: Callable[..., list[Geometry]]
 
     @classmethod
     def fast(cls, op: Op) -> Any:
         return _native.Fast(cls.fast_kind, 1) if cls.fast_kind else None
 
     @classmethod
-    def infer(cls, op: Op, args: tuple[Any, ...]) -> tuple[TensorSpec, ...]:
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
         t = args[0]
         return tuple(
             TensorSpec(size, t.dtype, t.device, stride) for size, stride, _ in cls.views(*args)
-        )  # type: ignore[attr-defined]
+        )
 
     @classmethod
     def run(cls, *args: Any) -> tuple[Tensor, ...]:
-        made = tuple(make_view(args[0], *v) for v in cls.views(*args))  # type: ignore[attr-defined]
+        made = tuple(make_view(args[0], *v) for v in cls.views(*args))
         for v in made:
             v._multi_view = True
         return made
@@ -654,7 +655,7 @@ def all_of(g: Any) -> list[Tensor]:
 def pieces(t: Tensor, sizes: Sequence[int], d: int) -> list[Geometry]:
     """Consecutive stretches of dimension d."""
     size, stride, offset = list(t.shape), t.stride(), t.storage_offset()
-    found = []
+    found: list[Geometry] = []
     for n in sizes:
         found.append(([*size[:d], n, *size[d + 1 :]], stride, offset))
         offset += n * stride[d]

@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, dispatch, functional
@@ -86,7 +87,8 @@ def call_vjp(
     """Gradients for flat_tensors(args)."""
     decl = op.decl
     if decl.vjp is None and decl.decompose is not None:
-        return slot("vjp_by_decomposition")(op, needs, grads, args)
+        found: tuple[Any, ...] = slot("vjp_by_decomposition")(op, needs, grads, args)
+        return found
     if decl.vjp is None:
         raise RuntimeError(f"derivative for {op.namespace}::{op.base.name} is not implemented")
     g = grads[0] if len(grads) == 1 else grads
@@ -109,7 +111,7 @@ def finish_vjp(
             flat.append(x)
     tensors = flat_tensors(op, args)
     if len(flat) > len(tensors):  # numbers stood where tensors might
-        keep = []
+        keep: list[Any] = []
         j = 0
         for i in op.schema.tensor_positions:
             v = args[i] if i < len(args) else None
@@ -251,12 +253,7 @@ def fake_results(op: Op, args: tuple[Any, ...]) -> Any:
 
 def stand_in(spec: TensorSpec) -> Tensor:
     """A tensor of that geometry without bytes."""
-    stride = spec.stride
-    if stride is None:
-        stride, c = [0] * len(spec.shape), 1
-        for i in range(len(spec.shape) - 1, -1, -1):
-            stride[i] = c
-            c *= max(spec.shape[i], 1)
+    stride = contiguous_strides(spec.shape) if spec.stride is None else spec.stride
     bytes_ = _native.UntypedStorage.fake(0, spec.device)
     t = _native.wrap(Tensor, bytes_, spec.dtype, spec.shape, stride, 0)
     t._bits = state.GEOMETRY
