@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.codegen.cpp import print_kernels
+from flambeau._src.compiler.extents import extents, geometry, is_number, row_major, symbols_of
 from flambeau._src.compiler.fuse import Fused, Group, complete_args, groups_of
 from flambeau._src.compiler.passes import collapse_views, op_of
 from flambeau._src.core import dtype as dt
@@ -81,6 +82,8 @@ class _Writer:
         }  # fmt: skip
         self.var: dict[Node, str] = {}
         self.constants: dict[str, str] = {}
+        self.symbols: set[str] = set()  # names of sizes that the program reads
+        self.bound: set[str] = set()  # of them, those that a step of its own computes
 
     def run(self) -> Program:
         groups, kernels, addresses = self.plan.groups, self.plan.kernels, self.addresses
@@ -101,6 +104,7 @@ class _Writer:
                 f"{', '.join(self.var[n] for n in inputs)}{',' if len(inputs) == 1 else ''} = "
                 "inputs"
             )
+        sizes_at = len(body)
         last = self._last_uses(groups, results)
         unused = [self.var[n] for n in inputs if n not in last and n not in results]
         if unused:
@@ -115,14 +119,43 @@ class _Writer:
             dead = [
                 self.var[n]
                 for n, at in last.items()
-                if at == i and n in self.var and n.op != "get_attr"
+                if at == i and self.var.get(n, "").isidentifier() and n.op != "get_attr"
             ]
             dead = list(dict.fromkeys(dead))
             if dead:
                 body.append(f"del {', '.join(dead)}")
         body.append(f"return [{', '.join(self._value(r) for r in results)}]")
+        body[sizes_at:sizes_at] = self._sizes(inputs)
         text = "def call(inputs):\n" + "".join(f"    {line}\n" for line in body)
         return Program(text, self.names, list(kernels.values()), next(_count))
+
+    def _sizes(self, inputs: list[Node]) -> list[str]:
+        """Where the program takes its symbols from: inputs that have them as a size."""
+        lines = []
+        wanted = self.symbols - self.bound
+        for n in inputs:
+            val = n.meta.get("val")
+            if is_number(val):
+                places = [(self.var[n], val)]
+            elif isinstance(val, Tensor) and val._sym is not None:
+                places = [(f"{self.var[n]}.shape[{i}]", v) for i, v in enumerate(val.shape)]
+            else:
+                continue
+            for place, e in zip((p for p, _ in places), extents(v for _, v in places), strict=True):
+                name = getattr(e, "name", None)
+                if name in wanted:
+                    wanted.discard(name)
+                    lines.append(f"{name} = {place}")
+        if wanted:
+            raise RuntimeError(f"no input of the graph tells the sizes {', '.join(sorted(wanted))}")
+        return lines
+
+    def _text(self, e: Any) -> str:
+        """A size, or a tuple of sizes, as the program computes it."""
+        if isinstance(e, tuple):
+            return _tuple(self._text(v) for v in e)
+        self.symbols |= symbols_of(e)
+        return str(e)
 
     def _last_uses(self, groups: list[Group], results: list[Any]) -> dict[Node, int]:
         last: dict[Node, int] = {}
@@ -152,10 +185,10 @@ class _Writer:
 
     def _empty(self, node: Node, val: Tensor) -> str:
         name = self.var[node] = self._name(node.name)
-        shape, stride = tuple(val.shape), tuple(val.stride())
+        shape, stride, _ = geometry(val)
         self.names[val.dtype.name] = val.dtype
-        plain = val._contiguous() and stride == _row_major(shape)
-        return f"{name} = empty({shape}, {val.dtype.name}, cpu{'' if plain else f', {stride}'})"
+        strides = "" if stride == row_major(shape) else f", {self._text(stride)}"
+        return f"{name} = empty({self._text(shape)}, {val.dtype.name}, cpu{strides})"
 
     def _map(self, kernel: Fused, addresses: dict[str, int] | None) -> None:
         for n in kernel.outputs:
@@ -183,7 +216,7 @@ class _Writer:
         name = self.var[node]
         if val.dim() == len(shape):
             return name
-        size, stride = list(val.shape), list(val.stride())
+        size, stride = list(extents(val.shape)), list(extents(val.stride()))
         rest = [*shape[:dim], *shape[dim + 1 :]]
         if node in kernel.outputs and size == rest:
             size.insert(dim, 1)
@@ -191,18 +224,22 @@ class _Writer:
         else:
             missing = len(shape) - len(size)
             size, stride = [1] * missing + size, [0] * missing + stride
-        return f"alias(Tensor, {name}, {tuple(size)}, {tuple(stride)}, {name}.storage_offset())"
+        places = f"{self._text(tuple(size))}, {self._text(tuple(stride))}"
+        return f"alias(Tensor, {name}, {places}, {name}.storage_offset())"
 
     def _call(self, node: Node) -> None:
         if node in self.var:
             return  # a result that was bound where it was computed
         op = op_of(node)
+        val = node.meta.get("val")
+        if is_number(val) and (op is None or op.decl.kind == "question"):
+            self.var[node] = f"({self._text(extents((val,))[0])})"
+            return
         name = self.var[node] = self._name(node.name)
         if op is None:
             self._function(node, name)
             return
         args = complete_args(node)
-        val = node.meta.get("val")
         if op.decl.kind == "view" and isinstance(val, Tensor) and op.variant == "functional":
             self.lines.append(f"{name} = {self._view(args[0], val)}")
             return
@@ -213,12 +250,28 @@ class _Writer:
             self.lines.append(
                 f"{name} = run(op_{_ident(op)}, ({inner}{',' if len(args) == 1 else ''}))"
             )
+            self._measure(node, val)
             return
         if isinstance(val, Tensor):
             self.lines.append(self._empty(node, val))
             self.lines.append(f"{compute}({name}, {inner})")
             return
         self._several(node, val, name, f"{compute}({{}}, {inner})")
+
+    def _measure(self, node: Node, val: Any) -> None:
+        """Sizes that only this step tells: the number that it read, how much it found."""
+        name = self.var[node]
+        if is_number(val):
+            places = [(name, extents((val,))[0])]
+        elif isinstance(val, Tensor):
+            places = [(f"{name}.shape[{i}]", e) for i, e in enumerate(extents(val.shape))]
+        else:
+            return
+        for place, e in places:
+            symbol = getattr(e, "name", None)
+            if symbol is not None and symbol.startswith("u") and symbol not in self.bound:
+                self.bound.add(symbol)
+                self.lines.append(f"{symbol} = {place}")
 
     def _several(self, node: Node, val: Any, name: str, call: str) -> None:
         """Several results: each is bound to the node that takes it, none to the tuple."""
@@ -295,25 +348,26 @@ class _Writer:
     def _view(self, source: Node, val: Tensor) -> str:
         base = source.meta["val"]
         name = self.var[source]
-        shift = (
-            val.storage_offset() * val.element_size() - base.storage_offset() * base.element_size()
-        )
+        size, stride, offset_of = geometry(val)
+        shift = offset_of * val.element_size() - geometry(base)[2] * base.element_size()
         same = val.dtype is base.dtype
         if same:
             shift //= val.element_size()
-            offset = f"{name}.storage_offset()" + (f" + {shift}" if shift else "")
-            return f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset})"
+            offset = f"{name}.storage_offset()" + (f" + {self._text(shift)}" if shift != 0 else "")
+            return f"alias(Tensor, {name}, {self._text(size)}, {self._text(stride)}, {offset})"
         self.names[val.dtype.name] = val.dtype
         offset = (
-            f"({name}.storage_offset() * {base.element_size()} + {shift}) // {val.element_size()}"
+            f"({name}.storage_offset() * {base.element_size()} + {self._text(shift)})"
+            f" // {val.element_size()}"
         )
-        return (
-            f"alias(Tensor, {name}, {tuple(val.shape)}, {val.stride()}, {offset}, {val.dtype.name})"
-        )
+        places = f"{self._text(size)}, {self._text(stride)}, {offset}"
+        return f"alias(Tensor, {name}, {places}, {val.dtype.name})"
 
     def _value(self, v: Any) -> str:
         if isinstance(v, Node):
             return self.var[v]
+        if is_number(v):
+            return self._text(extents((v,))[0])
         if type(v) in _LITERALS and v == v and v not in (float("inf"), float("-inf")):
             return repr(v)
         if type(v) in (list, tuple):
@@ -361,14 +415,6 @@ def _ident(op: Op) -> str:
 def _tuple(parts: Any) -> str:
     items = list(parts)
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    out, c = [0] * len(shape), 1
-    for i in range(len(shape) - 1, -1, -1):
-        out[i] = c
-        c *= max(shape[i], 1)
-    return tuple(out)
 
 
 _ADDRESSES: dict[str, int] = {}

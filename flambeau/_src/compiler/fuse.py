@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.passes import op_of
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
@@ -203,9 +204,11 @@ def map_op(node: Node) -> MapOp | None:
     """How the node is computed an element at a time, or None when it is not."""
     op = op_of(node)
     val = node.meta.get("val")
-    if op is None or not isinstance(val, Tensor) or val.device.type != "cpu" or not val.numel():
+    if op is None or not isinstance(val, Tensor) or val.device.type != "cpu":
         return None
     if op.variant != "functional" or op.schema.is_mutable or val.dtype.is_complex:
+        return None
+    if 0 in extents(val.shape):
         return None
     decl = op.decl
     args = complete_args(node)
@@ -229,8 +232,8 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
             if v.meta["val"].dtype.is_complex:
                 return None
             plan.append(("node", v))
-        elif isinstance(v, Tensor):
-            return None
+        elif isinstance(v, Tensor) or is_number(v):
+            return None  # the kernels' numbers are constants
         elif a.type == "Tensor" and not a.is_list and v is not None:
             if isinstance(v, complex):
                 return None
@@ -279,6 +282,8 @@ def row_op(node: Node) -> RowOp | None:
             return None
         work = decl.input_dtype(x.meta["val"], named.get("dtype"))
         numbers, baked = decl.params(named), decl.baked(named)
+        if any(is_number(v) for v in (*numbers, *baked)):
+            return None
         return RowOp(node, op, decl.expr, [x], dims[0], numbers, baked, work, outs)
     if decl.rows is None:
         return None
@@ -286,6 +291,8 @@ def row_op(node: Node) -> RowOp | None:
     if form is None:
         return None
     expr, operands, dim, numbers = form
+    if any(is_number(v) for v in numbers):
+        return None
     if not all(isinstance(n, Node) and not n.meta["val"].dtype.is_complex for n in operands):
         return None
     ndim = operands[0].meta["val"].dim()
@@ -309,7 +316,7 @@ class Group:
 
     nodes: list[Node]
     parts: list[Any] = field(default_factory=list)
-    shape: tuple[int, ...] = ()
+    shape: tuple[Any, ...] = ()
     dim: int | None = None
     after: set[int] = field(default_factory=set)  # the groups that this one needs, by number
 
@@ -323,12 +330,12 @@ class Group:
                     seen[n] = None
         return list(seen)
 
-    def is_row(self, shape: tuple[int, ...]) -> bool:
+    def is_row(self, shape: tuple[Any, ...]) -> bool:
         """Whether a shape is that of this group's rows' results."""
         return self.dim is not None and _reduced(self.shape, self.dim) == shape
 
 
-def _reduced(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
+def _reduced(shape: tuple[Any, ...], dim: int) -> tuple[Any, ...]:
     return (*shape[:dim], 1, *shape[dim + 1 :])
 
 
@@ -337,7 +344,7 @@ class _Grouping:
         self.graph, self.rows = graph, rows
         self.groups: list[Group] = []
         self.of: dict[Node, int] = {}
-        self.by_shape: dict[tuple[int, ...], list[int]] = {}
+        self.by_shape: dict[tuple[Any, ...], list[int]] = {}
 
     def run(self) -> list[Group]:
         for node in self.graph.nodes:
@@ -348,11 +355,11 @@ class _Grouping:
                 continue
             m = map_op(node)
             if m is not None:
-                self._add(m, tuple(node.meta["val"].shape), None, needs)
+                self._add(m, extents(node.meta["val"].shape), None, needs)
                 continue
             r = row_op(node) if self.rows else None
             if r is not None and self._fits(r):
-                self._add(r, tuple(r.operands[0].meta["val"].shape), r.dim, needs)
+                self._add(r, extents(r.operands[0].meta["val"].shape), r.dim, needs)
                 continue
             self._new(Group([node], after=needs), node)
         return self._ordered()
@@ -371,28 +378,29 @@ class _Grouping:
         return True
 
     def _fits(self, r: RowOp) -> bool:
-        shape = tuple(r.operands[0].meta["val"].shape)
+        shape = extents(r.operands[0].meta["val"].shape)
         if 0 in shape or not shape:
             return False
         if len(r.outs) > 1 and any(u.target is not operator.getitem for u in r.node.users):
             return False
         for n in r.operands:
-            other = tuple(n.meta["val"].shape)
+            other = extents(n.meta["val"].shape)
             if len(other) > len(shape) or any(
                 a not in (1, b) for a, b in zip(other[::-1], shape[::-1], strict=False)
             ):
                 return False
         rows = 1
-        for i, n in enumerate(shape):
+        sizes = hinted(r.operands[0].meta["val"].shape)
+        for i, n in enumerate(sizes):
             rows *= n if i != r.dim else 1
-        return rows >= _FEW_ROWS or rows * shape[r.dim] <= _SMALL
+        return rows >= _FEW_ROWS or rows * sizes[r.dim] <= _SMALL
 
     def _new(self, group: Group, node: Node) -> int:
         self.groups.append(group)
         self.of[node] = len(self.groups) - 1
         return self.of[node]
 
-    def _add(self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]) -> None:
+    def _add(self, m: Any, shape: tuple[Any, ...], dim: int | None, needs: set[int]) -> None:
         node = m.node
         at = self._place(m, shape, dim, needs)
         if at is None:
@@ -408,7 +416,7 @@ class _Grouping:
         self.of[node] = at
 
     def _place(
-        self, m: Any, shape: tuple[int, ...], dim: int | None, needs: set[int]
+        self, m: Any, shape: tuple[Any, ...], dim: int | None, needs: set[int]
     ) -> int | None:
         """A group that the node can join: one that it reads from, else a recent one of its shape
         that shares an input with it."""
@@ -430,7 +438,7 @@ class _Grouping:
             return at
         return None
 
-    def _joins(self, g: Group, m: Any, shape: tuple[int, ...], dim: int | None) -> bool:
+    def _joins(self, g: Group, m: Any, shape: tuple[Any, ...], dim: int | None) -> bool:
         if not g.parts:
             return False
         if g.shape == shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from flambeau._src.compiler.extents import extents, geometry, is_number
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
@@ -53,10 +54,8 @@ def _same_geometry(node: Node, source: Any) -> bool:
     return (
         isinstance(a, Tensor)
         and isinstance(b, Tensor)
-        and a.shape == b.shape
         and a.dtype is b.dtype
-        and a.stride() == b.stride()
-        and a.storage_offset() == b.storage_offset()
+        and geometry(a) == geometry(b)
     )
 
 
@@ -76,6 +75,8 @@ def _key(value: Any) -> Any:
         return tuple((k, _key(v)) for k, v in value.items())
     if isinstance(value, float):
         return ("float", value.hex())  # 0.0 and -0.0 differ
+    if is_number(value):
+        return ("symbolic", *extents((value,)))
     return (type(value).__name__, value)
 
 
