@@ -1,4 +1,4 @@
-"""Graphs with symbolic sizes as programs: compiled once, right for all sizes that pass the guards."""
+"""Graphs with symbolic sizes as programs: compiled once, right for all that pass the guards."""
 
 from typing import Any
 

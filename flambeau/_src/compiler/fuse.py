@@ -391,8 +391,8 @@ class _Grouping:
                 return False
         rows = 1
         sizes = hinted(r.operands[0].meta["val"].shape)
-        for i, n in enumerate(sizes):
-            rows *= n if i != r.dim else 1
+        for i, extent in enumerate(sizes):
+            rows *= extent if i != r.dim else 1
         return rows >= _FEW_ROWS or rows * sizes[r.dim] <= _SMALL
 
     def _new(self, group: Group, node: Node) -> int:
