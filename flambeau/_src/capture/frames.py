@@ -1,8 +1,8 @@
 """Which calls are offered to a compiler, and what runs in their place.
 
 Two front ends with one face. `Hook` is the frame-evaluation hook in C (CPython 3.11 to 3.13): every
-Python function that runs in a thread with a callback is offered, however it is called. `Wrapper` is
-for interpreters without it, and for ``FLAMBEAU_NATIVE=0``: only calls through a function that
+Python function that runs in a thread with a callback is offered, however it is called. `Wrapper`
+is for interpreters without it, and for ``FLAMBEAU_NATIVE=0``: only calls through a function that
 `prepare` returned are offered; what that function calls in its turn runs as it is.
 
 A callback is called as ``callback(code, variables, globals, builtins, function)``, where `variables`
@@ -166,12 +166,16 @@ class Wrapper:
         variables = {**bound.arguments, **_closure(function)}
         thread.paused = True
         try:
-            for owner, checker, replacement, _ in versions:
-                if owner is key and (
-                    checker is None or checker.check(variables, function.__globals__)
-                ):
-                    break
-            else:
+            replacement: types.CodeType | None = next(
+                (
+                    now
+                    for owner, checker, now, _ in versions
+                    if owner is key
+                    and (checker is None or checker.check(variables, function.__globals__))
+                ),
+                None,
+            )
+            if replacement is None:
                 replacement = callback(
                     code, variables, function.__globals__, _builtins_of(function), function
                 )
