@@ -43,6 +43,9 @@ def _get_accelerator(check: bool = False) -> Any:
     return torch.accelerator.current_accelerator() or torch.device("cpu")
 
 
+_is_multithreading_enabled = _native.get_multithread
+
+
 def _are_functorch_transforms_active() -> bool:
     return bool(state.thread.functorch)
 

@@ -14,6 +14,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import overridable
 from flambeau._src.ops.promote import result_type as _result_type
 from flambeau._src.runtime import blas
+from flambeau._src.util.log import warn_once
 
 
 def is_tensor(obj: Any, /) -> bool:
@@ -79,11 +80,22 @@ def _int(self: Tensor) -> int:
     return int(self.item())
 
 
+def _warn_of_history(t: Tensor) -> None:
+    if t.requires_grad:
+        warn_once(
+            "scalar of a recorded tensor",
+            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected "
+            "behavior.\nConsider using tensor.detach() first.",
+        )
+
+
 def _float(self: Tensor) -> float:
+    _warn_of_history(self)
     return float(self.item())
 
 
 def _complex(self: Tensor) -> complex:
+    _warn_of_history(self)
     return complex(self.item())
 
 

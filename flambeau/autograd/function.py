@@ -89,7 +89,10 @@ class _HookMixin:
 class BackwardCFunction(Node, FunctionCtx, _HookMixin):
     """The node of a custom Function, which is its ``ctx`` too."""
 
-    materialize_grads = True
+    _materialize = True
+    dirty_tensors: Any = None  # the marks are gone once the node is made
+    non_differentiable: Any = None
+    to_save: Any = None
     saved_for_forward: Any = None
     is_variable_input: tuple[bool, ...] = ()
     input_geometry: tuple[Any, ...] = ()
@@ -100,6 +103,17 @@ class BackwardCFunction(Node, FunctionCtx, _HookMixin):
 
     def __repr__(self) -> str:
         return object.__repr__(self)
+
+    @property
+    def materialize_grads(self) -> Any:
+        """What `set_materialize_grads` sets; not to be read, as in torch."""
+        raise AttributeError(
+            "attribute 'materialize_grads' of 'torch._C._FunctionBase' objects is not readable"
+        )
+
+    @materialize_grads.setter
+    def materialize_grads(self, value: bool) -> None:
+        self._materialize = value
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:

@@ -54,7 +54,10 @@ static int record(Fast *f, PyObject *op, PyTypeObject *type, int mask, int nt, P
             Tensor *t = (Tensor *)args[i];
             if (fl_edge(nd, e++, t) < 0) goto fail;
             x = mask & (1 << i) ? fl_saved(t, 0) : (PyObject *)fl_geometry(t);
-        } else x = Py_NewRef(args[i]);
+        } else {
+            x = Py_NewRef(args[i]);
+            if (mask & (1 << i)) nd->keeps_number = 1;          /* where a tensor would have been saved */
+        }
         if (!x) goto fail;
         PyTuple_SET_ITEM(tup, i, x);
     }

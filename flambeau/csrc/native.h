@@ -71,7 +71,7 @@ typedef struct {
     PyObject *hooks, *dict, *weakrefs;
     int64_t seq;
     int needs;                    /* how many outputs the forward had */
-    int released;
+    int released, keeps_number;
     Py_ssize_t nedges;
     Edge *edges;
     Edge inl[3];

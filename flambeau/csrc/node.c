@@ -179,7 +179,7 @@ static int holds_saved(PyObject *o) {
 }
 /* release(): drop what was saved; a node that saved only geometry can run again. */
 void fl_release(Node *n) {
-    if (!holds_saved(n->args) && !holds_saved(n->outs)) return;
+    if (!n->keeps_number && !holds_saved(n->args) && !holds_saved(n->outs)) return;
     n->released = 1; Py_CLEAR(n->args); Py_CLEAR(n->outs);
 }
 static PyObject *m_release(Node *n, PyObject *u) { fl_release(n); Py_RETURN_NONE; }
@@ -197,7 +197,7 @@ static PyGetSetDef getset[] = {{"edges", (getter)g_edges}, {"needs_input", (gett
 static PyMemberDef members[] = {
     {"op", T_OBJECT, offsetof(Node, op)}, {"args", T_OBJECT, offsetof(Node, args)}, {"outs", T_OBJECT, offsetof(Node, outs)},
     {"ctx", T_OBJECT, offsetof(Node, ctx)}, {"hooks", T_OBJECT, offsetof(Node, hooks)}, {"seq", T_LONGLONG, offsetof(Node, seq)},
-    {"num_outputs", T_INT, offsetof(Node, needs)}, {"released", T_INT, offsetof(Node, released)},
+    {"num_outputs", T_INT, offsetof(Node, needs)}, {"released", T_INT, offsetof(Node, released)}, {"keeps_number", T_INT, offsetof(Node, keeps_number)},
     {"__dictoffset__", T_PYSSIZET, offsetof(Node, dict), READONLY}, {"__weaklistoffset__", T_PYSSIZET, offsetof(Node, weakrefs), READONLY}, {0}};
 static PyMethodDef methods[] = {
     {"unpack", (PyCFunction)m_unpack, METH_NOARGS}, {"unpack_outs", (PyCFunction)m_unpack_outs, METH_NOARGS}, {"release", (PyCFunction)m_release, METH_NOARGS},

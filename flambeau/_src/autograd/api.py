@@ -38,7 +38,7 @@ def _check_shape(i: int, out: Any, g: Tensor, batched: bool) -> None:
     if batched:
         raise RuntimeError(
             _BATCHED_HINT
-            + f"grad_output[{i}] has a shape of {g.shape} and output[{i}] has a shape of "
+            + f"grad_output[{i}] has a shape of {shape[1:]} and output[{i}] has a shape of "
             f"{out.shape}. If you only want some tensors in `grad_output` to be considered "
             "batched, consider using vmap."
         )
@@ -185,6 +185,8 @@ def grad(
     if allow_unused is None:
         allow_unused = materialize_grads
     outs, ins = _as_list(outputs), _as_list(inputs)
+    if not ins:
+        raise RuntimeError("`inputs` argument to `grad()` cannot be empty.")
     if _overridden((*outs, *ins)):
         named = {
             "grad_outputs": grad_outputs, "retain_graph": retain_graph,
@@ -282,7 +284,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
             "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
             f"{type(requires_grad).__name__}"
         )
-    self.requires_grad = requires_grad
+    if not requires_grad or self.is_leaf:
+        self.requires_grad = requires_grad
     return self
 
 
@@ -291,13 +294,13 @@ def set_requires_grad(t: Tensor, value: Any) -> None:
     if value is not True and value is not False:
         raise RuntimeError("requires_grad must be a bool")
     if not t.is_leaf:
-        if not value:
-            raise RuntimeError(
-                "you can only change requires_grad flags of leaf variables. If you want to use a "
-                "computed variable in a subgraph that doesn't require differentiation use "
-                "var_no_grad = var.detach()."
-            )
-        return
+        hint = (
+            " If you want to use a computed variable in a subgraph that doesn't require "
+            "differentiation use var_no_grad = var.detach()."
+        )
+        raise RuntimeError(
+            "you can only change requires_grad flags of leaf variables." + ("" if value else hint)
+        )
     if value and not (t.dtype.is_floating_point or t.dtype.is_complex):
         raise RuntimeError("only Tensors of floating point dtype can require gradients")
     if value and t._inference and not state.get_inference():

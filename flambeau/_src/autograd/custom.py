@@ -24,7 +24,7 @@ class _Custom:
 
     def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients along the edges, one for each tensor that forward was given."""
-        if node.materialize_grads:
+        if node._materialize:
             grads = tuple(
                 _zeros(o) if g is None and o is not None else g
                 for g, o in zip(grads, node.output_geometry, strict=True)
@@ -81,7 +81,7 @@ def along_edges(node: Any, results: Any) -> tuple[Any, ...]:
         kept.append(g)
     edges = node.edges
     return tuple(
-        None if g is None or edges[i][0] is None else fit(g, node.input_geometry[i], i, name)
+        g if g is None or edges[i][0] is None else fit(g, node.input_geometry[i], i, name)
         for i, g in enumerate(kept)
     )
 
@@ -183,7 +183,8 @@ def finish(
                 "of the input instead, e.g. with x.view_as(x) or setup ctx inside the forward "
                 "function itself."
             )
-        dirty.pop(id(out), None)
+        if dirty.pop(id(out), None) is not None:
+            out._bump_version()
         out = _output(ctx, out, i, is_input, is_dirty, differentiable, len(outputs))
         if not (is_input and is_dirty) and out._base is not None:
             out._nograd_view = out._multi_view = False

@@ -217,13 +217,16 @@ class Pass:
             if hooks is None and plain:
                 results = node.op.backward(node, tuple(grads))
             else:
+                runs = not self.limited or node in needed  # type: ignore[operator]
+                if not runs and hooks is not None:
+                    hooks.on_tensors(grads)
+                if self.limited:  # of a node that runs, what comes before its tensors' hooks
+                    self.capture(node, grads)
+                if not runs:
+                    self.distribute(node, None)
+                    continue
                 if hooks is not None:
                     hooks.on_tensors(grads)
-                if self.limited:
-                    self.capture(node, grads)
-                    if node not in needed:  # type: ignore[operator]
-                        self.distribute(node, None)
-                        continue
                 results = self.run_node(node, grads, hooks)
             if not self.retain_graph:
                 node.release()

@@ -497,6 +497,7 @@ def warn_nonleaf_grad(t: Tensor) -> None:
 
 fill("check_grad", check_grad)
 fill("nonleaf_grad", warn_nonleaf_grad)
+fill("move_retained", move_retained)
 
 METHODS: dict[str, Any] = {
     "register_hook": overridable(register_hook),

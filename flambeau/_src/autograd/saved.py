@@ -14,6 +14,7 @@ from flambeau._src.interp.levels import twin
 from flambeau._src.interp.record import pack, seen_below, short_name
 from flambeau._src.ops.call import below
 from flambeau._src.ops.op import packet
+from flambeau._src.ops.vjp import flat_tensors, saved_sets
 
 _FREED = (
     "Calling register_hooks on a saved tensor after it has been freed. Saved intermediate values "
@@ -122,6 +123,12 @@ def push_hooks(pack_hook: Any, unpack_hook: Any) -> None:
     Raises:
         RuntimeError: with the text given to `disable_hooks`.
     """
+    if not callable(pack_hook) or not callable(unpack_hook):
+        raise TypeError(
+            "_push_saved_tensors_default_hooks(): incompatible function arguments. The following "
+            "argument types are supported:\n    1. (arg0: collections.abc.Callable, arg1: "
+            f"collections.abc.Callable) -> None\n\nInvoked with: {pack_hook!r}, {unpack_hook!r}"
+        )
     off = state.thread.saved_hooks_off
     if off:
         raise RuntimeError(off[-1])
@@ -168,10 +175,22 @@ def _reader(i: int, out: bool) -> Any:
         values = node.unpack_outs() if out else node.unpack()
         value = values[i] if values is not None and i < len(values) else None
         if isinstance(value, Tensor) and value._bits & state.GEOMETRY:
+            if not out and _could_be_saved(node, i):
+                return None
             raise AttributeError(f"'{type(node).__name__}' object has no such saved tensor")
         return value
 
     return read
+
+
+def _could_be_saved(node: Any, i: int) -> bool:
+    """Whether the i-th argument is saved when all gradients are wanted."""
+    op, args, outs = node.op.base, node.args, node.outs or ()
+    shapes = tuple(_native.geometry(v.tensor) if type(v) is _native.Saved else v for v in args)
+    tensors = flat_tensors(op, shapes)
+    number = len(flat_tensors(op, shapes[:i]))
+    results = tuple(_native.geometry(v.tensor) if type(v) is _native.Saved else v for v in outs)
+    return number in saved_sets(op, tuple(True for _ in tensors), shapes, results)[0]
 
 
 def _raw_reader(i: int, out: bool) -> Any:

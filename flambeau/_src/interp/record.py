@@ -10,7 +10,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, call_bits, dispatch
 from flambeau._src.ops.op import Op, packet
-from flambeau._src.ops.vjp import flat_tensors, known_saves, saved_sets
+from flambeau._src.ops.vjp import flat_tensors, known_saves, reads_number, saved_sets
 
 _NOTHING: frozenset[int] = frozenset()
 
@@ -20,7 +20,7 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
     own = getattr(op.decl, "record", None)
     if own is not None:
         return own(op, args)
-    if not state.get_grad():  # hooks keep this layer awake
+    if not state.get_grad() or state.get_inference():  # hooks keep this layer awake
         return below(state.RECORD, op, args)
     tensors = flat_tensors(op, args)
     needs = tuple(t.requires_grad for t in tensors)
@@ -38,7 +38,7 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
                     if isinstance(args[i], Tensor):
                         check_inplace(args[i])
         return below(state.RECORD, op, args)
-    if op.variant == "inplace":
+    if op.variant == "inplace" or (op.schema.mutates == (0,) and op.schema.returns[0].mutates):
         return _record_inplace(op, args, tensors, needs)
     if state.thread.saved_hooks and any(needs) and op.decl.kind != "view":
         node = _saved_first(op, args, tensors, needs)
@@ -164,6 +164,8 @@ def make_node(
         else _native.geometry(o)
         for i, o in enumerate(outs)
     )
+    if op.decl.numbers and reads_number(op, needs, args, outs):
+        node.keeps_number = 1
     _offer_fast(op, args, needs, ins, results)
     if state.thread.anomaly[0]:
         slot("remember_traceback")(node)
@@ -205,7 +207,12 @@ def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
         else:
             saved.pack((kept, kept._current_version()), _unchanged)
     elif state.thread.saved_hooks:
-        pack(saved, saved.tensor)
+        alias = saved.tensor
+        if carries:
+            alias._set_history(node, i, True)
+        pack(saved, alias)
+        if saved.packed is alias:  # else the node would hold itself; unpacking gives it back
+            alias._set_history(None, 0, False)
     return saved
 
 
@@ -266,7 +273,8 @@ def _offer_fast(
 
 def short_name(node: Any) -> str:
     """'Exp' for ExpBackward0: how messages name what made a tensor."""
-    return type(node).__name__.partition("Backward")[0]
+    name, _, number = type(node).__name__.rpartition("Backward")
+    return name if not number or number.isdigit() else type(node).__name__
 
 
 def refused_view(t: Tensor, what: str) -> RuntimeError:
@@ -361,7 +369,15 @@ def rebase(target: Tensor, node: Any) -> None:
     if target._base is not None:
         slot("rebase_view")(target, node)
     else:
-        target._set_history(node, 0, True)
+        set_new_history(target, node)
+
+
+def set_new_history(t: Tensor, node: Any) -> None:
+    """t was changed in place: node is its history now, and where its gradient is retained."""
+    old, nr = t._history, t.output_nr
+    t._set_history(node, 0, True)
+    if t._autograd is not None and t._autograd.retains:
+        slot("move_retained")(t, old, nr)
 
 
 LAYERS[state.RECORD] = record_layer

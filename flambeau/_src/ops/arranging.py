@@ -24,7 +24,6 @@ class Repeat(Opaque):
     schema = "repeat(Tensor self, SymInt[] repeats) -> Tensor"
     reference = "numpy.tile"
     public = "method"
-    geometry_only = True
 
     def meta(t: Tensor, repeats: Sequence[int]) -> TensorSpec:
         new = len(repeats) - t.dim()
@@ -178,7 +177,6 @@ class Flip(Opaque):
     schema = "flip(Tensor self, int[] dims) -> Tensor"
     reference = "numpy.flip"
     out = "out"
-    geometry_only = True
 
     def meta(t: Tensor, dims: Sequence[int]) -> TensorSpec:
         wrap_dims(dims, t.dim(), empty_is_all=False)
@@ -225,7 +223,6 @@ class Roll(Opaque):
     dims the flattened tensor is rolled."""
 
     schema = "roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor"
-    geometry_only = True
 
     def meta(t: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> TensorSpec:
         if not shifts and (len(dims) != 1):
@@ -265,7 +262,6 @@ class Rot90(Declaration):
     schema = "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor"
     reference = "numpy.rot90"
     kind = "copy"
-    geometry_only = True
     out = "out"
 
     def run(t: Tensor, k: int, dims: Sequence[int]) -> Tensor:
@@ -313,7 +309,6 @@ class Triangle(Opaque):
 
     out = "out"
     inplace = True
-    geometry_only = True
     upper = False
 
     @classmethod
@@ -425,7 +420,6 @@ class DiagEmbed(Opaque):
     """The last dimension as the diagonal of two new ones."""
 
     schema = "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor"
-    geometry_only = True
 
     def meta(t: Tensor, offset: int, dim1: int, dim2: int) -> TensorSpec:
         n = t.dim() + 1
@@ -515,7 +509,6 @@ class PixelShuffle(Declaration):
 
     schema = "pixel_shuffle(Tensor self, int upscale_factor) -> Tensor"
     kind = "copy"
-    geometry_only = True
 
     def run(t: Tensor, r: int) -> Tensor:
         spec_of = PixelShuffle.meta(t, r)
@@ -555,7 +548,6 @@ class PixelUnshuffle(Declaration):
 
     schema = "pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor"
     kind = "copy"
-    geometry_only = True
 
     def run(t: Tensor, r: int) -> Tensor:
         spec_of = PixelUnshuffle.meta(t, r)
@@ -595,7 +587,6 @@ class ChannelShuffle(Declaration):
 
     schema = "channel_shuffle(Tensor self, SymInt groups) -> Tensor"
     kind = "copy"
-    geometry_only = True
 
     def run(t: Tensor, groups: int) -> Tensor:
         ChannelShuffle.meta(t, groups)

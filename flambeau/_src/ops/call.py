@@ -71,6 +71,10 @@ def call_packet(
         bound = with_options(op, bound)
     result = named(op, dispatch(op, bound))
     if wants:
+        if not (result.dtype.is_floating_point or result.dtype.is_complex):
+            raise RuntimeError(
+                "Only Tensors of floating point and complex dtype can require gradients"
+            )
         result.requires_grad = True
     return result
 

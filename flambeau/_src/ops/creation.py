@@ -614,6 +614,10 @@ def tensor(
             t = aten.lift_fresh(t)
             t = t.detach() if t.requires_grad else t
     if requires_grad:
+        if not (t.dtype.is_floating_point or t.dtype.is_complex):
+            raise RuntimeError(
+                "Only Tensors of floating point and complex dtype can require gradients"
+            )
         t.requires_grad_()
     return t
 

@@ -123,7 +123,6 @@ class Cat(Joined):
 
     schema = "cat(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
-    geometry_only = True
 
     @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
@@ -187,7 +186,6 @@ class Stack(Joined):
 
     schema = "stack(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
-    geometry_only = True
 
     @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
@@ -324,7 +322,6 @@ class BlockDiag(Opaque):
     schema = "block_diag(Tensor[] tensors) -> Tensor"
     public = ""
     out = "out"
-    geometry_only = True
 
     @staticmethod
     def meta(tensors: Sequence[Tensor]) -> TensorSpec:

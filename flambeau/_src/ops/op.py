@@ -208,6 +208,8 @@ class Op:
         number = NODE_NUMBERS.get((self.name, self.overload), 0)
         full = name if "Backward" in name else f"{name}Backward{number}"
         members = slot("node_members")(self)
+        if not full[-1].isdigit():  # written by hand in torch, and named by its namespace
+            members["name"] = lambda node: f"torch::autograd::{full}"
         return type(
             full,
             (_native.Node,),
@@ -236,7 +238,7 @@ NODE_NUMBERS: dict[tuple[str, str], int] = {
     ("squeeze", "dim"): 1, ("squeeze", "dims"): 2, ("index_fill", "int_Tensor"): 1,
     ("scatter", "value"): 1, ("masked_fill", "Tensor"): 1, ("t_", ""): 1, ("transpose_", ""): 1,
     ("unsqueeze_", ""): 1, ("squeeze_", ""): 3, ("squeeze_", "dim"): 4, ("squeeze_", "dims"): 5,
-    ("as_strided_", ""): 1,
+    ("as_strided_", ""): 1, ("rsub", "Scalar"): 1, ("clamp", ""): 1,
 }  # fmt: skip
 
 

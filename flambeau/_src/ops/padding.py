@@ -21,7 +21,6 @@ class ConstantPad(Opaque):
 
     schema = "constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"
     public = "function"
-    geometry_only = True
 
     def meta(t: Tensor, pad: Sequence[int], value: Any) -> TensorSpec:
         if len(pad) % 2:
@@ -187,12 +186,11 @@ def _border(name: str, dims: int, place: Any, reach: bool) -> None:
         "__doc__": f"{name} borders around the last {dims} dimension(s).", "__module__": __name__,
         "schema": f"{full}(Tensor self, SymInt[{2 * dims}] padding) -> Tensor", "dims": dims,
         "place": staticmethod(place), "reach": reach, "vjp": vjp, "node_name": title,
-        "samples": samples, "geometry_only": True, "out": "out",
+        "samples": samples, "out": "out",
     })  # fmt: skip
     type(title + "Backward", (BorderBackward,), {
         "__doc__": f"The gradient of {full}.", "__module__": __name__, "of": forward, "vjp": second,
         "schema": f"{back}(Tensor grad_output, Tensor self, SymInt[{2 * dims}] padding) -> Tensor",
-        "geometry_only": True,
     })  # fmt: skip
 
 

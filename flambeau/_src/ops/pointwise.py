@@ -500,7 +500,7 @@ class Abs(Pointwise):
         return k.abs(a)
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        return g * aten.sgn(x) if x.dtype.is_complex else g * aten.sign(x)
+        return g * aten.sgn(x)
 
 
 class Sign(Pointwise):
@@ -516,10 +516,27 @@ class Sign(Pointwise):
         return aten.zeros_like(g)
 
 
-class Sgn(Sign):
+class Sgn(Pointwise):
     """self / |self|, 0 at 0."""
 
     schema = "sgn(Tensor self) -> Tensor"
+    samples = unary_samples
+
+    def expr(k: Any, a: Any) -> Any:
+        if a.dtype == "bool":
+            return a
+        if not a.dtype.startswith("complex"):
+            return k.sign(a)
+        length = k.cast(k.abs(a), a.dtype)
+        return k.where(k.abs(a) == 0, length, a / length)
+
+    def vjp(b: Any, g: Any, x: Any) -> Any:
+        if not x.dtype.is_complex:
+            return aten.zeros_like(g)
+        # Across the unit circle's radius nothing changes: (g - s Re(conj(s) g)) / |x|.
+        length, s = aten.abs(x), b.out
+        across = g - s * aten.real(aten.conj(s) * g)
+        return aten.where(length == 0, aten.zeros_like(g), across / length)
 
 
 class Square(Composite):

@@ -148,7 +148,6 @@ class Scatter(Declaration):
     """A copy of self with a view of it overwritten by src. `of` is the view."""
 
     kind = "copy"
-    geometry_only = True
     out = "out"
     of: type[View]
 
@@ -271,7 +270,6 @@ class ViewGradient(Opaque):
     """Zeros of input_sizes with grad_output in the place of a view."""
 
     public = ""
-    geometry_only = True
     of: type[View]
 
     @classmethod
@@ -346,7 +344,6 @@ class UnfoldBackward(Opaque):
         "-> Tensor"
     )
     public = ""
-    geometry_only = True
 
     def meta(g: Tensor, input_sizes: Any, dim: int, size: int, step: int) -> TensorSpec:
         return TensorSpec(input_sizes, g.dtype, g.device)
@@ -390,7 +387,6 @@ class ViewCopy(Declaration):
     """What a view shows, in fresh contiguous bytes. `of` is the view."""
 
     kind = "copy"
-    geometry_only = True
     public = "function"
     out: bool | str = True
     of: type[View]
@@ -425,7 +421,6 @@ class NarrowCopy(Declaration):
 
     schema = "narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor"
     kind = "copy"
-    geometry_only = True
     out = "out"
 
     def bounds(t: Tensor, dim: int, start: int, length: int) -> Geometry:

@@ -277,6 +277,37 @@ def saved_sets(
     return found
 
 
+def reads_number(
+    op: Op, needs: tuple[bool, ...], args: tuple[Any, ...], outs: tuple[Any, ...]
+) -> bool:
+    """Whether the vjp reads a number that stands where a tensor may: it counts among what is saved
+    (a second backward through ``x * 2`` is refused, through ``x + 2`` it is not)."""
+    schema = op.schema
+    places = [i for i in schema.tensor_positions if isinstance(args[i], (int, float, complex))]
+    if not places or op.decl.vjp is None:
+        return False
+    key = _saves_key(op, needs, args)
+    known = op.__dict__.setdefault("reads_number", {})
+    found = known.get(key)
+    if found is None:
+        outs = outs or (flat_tensors(op, args)[0],)  # in place: the result is as the first argument
+        wants, number = iter(needs), 0
+        filled, full, places_of = list(args), [], []
+        for i in schema.tensor_positions:
+            if i in places:
+                filled[i] = stand_in(TensorSpec((), outs[0].dtype))
+                places_of.append(number)
+                full.append(False)
+                number += 1
+                continue
+            n = len(flat_tensors(op, (*[None] * i, args[i])))
+            full += [next(wants) for _ in range(n)]
+            number += n
+        read = _derive(op, tuple(full), tuple(filled), outs)[0]
+        found = known[key] = any(n in read for n in places_of)
+    return bool(found)
+
+
 def known_saves(
     op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]
 ) -> tuple[frozenset[int], frozenset[int]] | None:
