@@ -191,4 +191,5 @@ def test_nothing_is_kept() -> None:
             held.append(
                 (*counts, _native.memory_stats()["live_bytes"], len(gc.get_objects()) // 100)
             )
-    assert held[0] == held[1]
+    assert held[0][:-1] == held[1][:-1]
+    assert held[1][-1] <= held[0][-1]  # objects may become fewer: rounding makes them differ

@@ -130,13 +130,10 @@ def run(
     thread.user_suspended = suspended
     before = state.set_grad(create_graph)
     try:
-        if (
-            inputs is None
-            and not create_graph
-            and not thread.anomaly[0]
-            and _native.backward(roots, grads, retain_graph)
-        ):
-            return []
+        if inputs is None and not create_graph and not thread.anomaly[0]:
+            thread.backward_pass = PassInC(roots)  # unpack hooks may ask for it
+            if _native.backward(roots, grads, retain_graph):
+                return []
         this = Pass(wanted, inputs is not None, accumulate, create_graph, retain_graph)
         thread.backward_pass = this
         this.start(roots, grads)
@@ -149,6 +146,22 @@ def run(
     if inputs is None or accumulate:
         return []
     return [this.captured.get(key_of(e)) for e in inputs]
+
+
+class PassInC:
+    """A backward pass that C runs, as those see it who ask which one runs."""
+
+    __slots__ = ("number", "roots")
+
+    def __init__(self, roots: Sequence[Edge]) -> None:
+        self.number = next(_numbers)
+        self.roots = roots
+
+    def will_run(self, node: Any) -> bool:
+        """Whether gradients come to this node (or AccumulateGrad node) in this pass."""
+        leaf = leaf_of(node)
+        nodes = [t for t, _ in self.roots if leaf_of(t) is None]
+        return (node if leaf is None else id(leaf)) in _count(nodes) or node in nodes
 
 
 class Pass:
