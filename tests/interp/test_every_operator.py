@@ -109,9 +109,7 @@ def test_functionalized_in_place(op: Any) -> None:
 
 
 #: What does not compile yet, and why. A name that does must be taken out.
-NOT_COMPILED = {
-    "linalg_matrix_exp": "its gradient copies from a tensor without bytes while it is traced"
-}
+NOT_COMPILED: dict[str, str] = {}
 
 
 def _compiled_cases() -> list[Any]:

@@ -9,10 +9,7 @@ KNOWN = {
     "test_bfloat16[linalg_inv_ex]": "LAPACK takes no bfloat16, in torch neither",
     "test_bfloat16[linalg_qr]": "LAPACK takes no bfloat16, in torch neither",
     "test_bfloat16[linalg_pinv.atol_rtol_tensor]": "LAPACK takes no bfloat16, in torch neither",
-    "test_gradients[linalg_matrix_exp]": "its gradient copies from a stand-in without bytes",
-    "test_second_gradients[linalg_matrix_exp]": "as the first",
     "test_gradients[soft_margin_loss]": "differences beyond the tolerance; not looked into",
-    "test_second_gradients[soft_margin_loss]": "as the first",
 }
 
 
