@@ -5,12 +5,12 @@ Python function that runs in a thread with a callback is offered, however it is 
 is for interpreters without it, and for ``FLAMBEAU_NATIVE=0``: only calls through a function that
 `prepare` returned are offered; what that function calls in its turn runs as it is.
 
-A callback is called as ``callback(code, variables, globals, builtins, function)``, where `variables`
-are the bound arguments and the closure by name, cells taken as what they hold; it returns code that
-takes the same arguments and free variables, or None: the frame runs as it is. Its attribute `key`
-(itself, if it has none) says whose versions of a function are its own. A version is a checker
-(``check(variables, globals) -> bool``, None: always), replacement code, and an object for whoever
-added it. While a callback or a checker runs, nothing is offered.
+A callback is called as ``callback(code, variables, globals, builtins, function)``, where
+`variables` are the bound arguments and the closure by name, cells taken as what they hold; it
+returns code that takes the same arguments and free variables, or None: the frame runs as it is. Its
+attribute `key` (itself, if it has none) says whose versions of a function are its own. A version is
+a checker (``check(variables, globals) -> bool``, None: always), replacement code, and an object for
+whoever added it. While a callback or a checker runs, nothing is offered.
 """
 
 from __future__ import annotations
