@@ -1,0 +1,521 @@
+"""Attributes: Python's lookup, on inside values, with a guard for what is read outside."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture import classes, library
+from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.lookup import MISSING, lookup, special
+from flambeau._src.capture.natives import CONTAINERS, ITERATORS
+from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.source import AttrSource, ModuleSource, Source, TypeSource
+from flambeau._src.capture.values import tensor_attributes
+from flambeau._src.capture.values.constant import ATOMS, is_reference
+from flambeau._src.interp.fake import FakeTensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.heap import Known
+    from flambeau._src.capture.session import Session
+
+__all__ = [
+    "Super",
+    "bind",
+    "delete",
+    "generic_get",
+    "get",
+    "get_super",
+    "lookup",
+    "set_",
+    "special",
+]
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_DESCRIPTORS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+)
+
+
+class Super:
+    """What `super()` gives."""
+
+    __slots__ = ("cls", "self_")
+
+    def __init__(self, cls: type, self_: Any) -> None:
+        self.cls = cls
+        self.self_ = self_
+
+
+def get(s: Session, obj: Any, name: str) -> Any:
+    """`obj.name`."""
+    kind = type(obj)
+    if kind is FakeTensor:
+        return tensor_attributes.get(s, obj, name)
+    if kind in ATOMS or kind in CONTAINERS or kind in ITERATORS:
+        return s.native(getattr, obj, name)
+    if kind is types.ModuleType or isinstance(obj, types.ModuleType):
+        return _of_module(s, obj, name)
+    if isinstance(obj, type):
+        return _of_class(s, obj, name)
+    if kind is Super:
+        return get_super(s, obj.cls, obj.self_, name)
+    if kind is types.FunctionType:
+        return _of_function(s, obj, name)
+    if kind is types.MethodType and name not in ("__func__", "__self__"):
+        return get(s, obj.__func__, name)
+    if kind is Generator:
+        return _of_generator(s, obj, name)
+    if is_reference(obj) or kind in (types.MethodType, property, functools.partial, slice):
+        return s.native(getattr, obj, name)
+    if name == "__class__":
+        return kind
+    found = special(kind, "__getattribute__")
+    if type(found) is types.FunctionType:
+        return _with_fallback(s, kind, obj, name, s.call, (found, (obj, name), {}))
+    if found is not object.__getattribute__:
+        if isinstance(obj, (BaseException, list, dict, tuple, set, frozenset, str, int, float)):
+            return _with_fallback(s, kind, obj, name, generic_get, (s, obj, name))
+        raise Unsupported(f"An attribute of a {kind.__name__}, which is native code's, is read.")
+    return _with_fallback(s, kind, obj, name, generic_get, (s, obj, name))
+
+
+def _with_fallback(s: Session, kind: type, obj: Any, name: str, how: Any, args: Any) -> Any:
+    """The lookup, and `__getattr__` where it fails."""
+    fallback = special(kind, "__getattr__")
+    if fallback is None:
+        return how(*args)
+    try:
+        return how(*args)
+    except Raised as raised:
+        if not isinstance(raised.error, AttributeError):
+            raise
+        if library.is_module(obj) and library.kind_of_code(fallback.__code__) is not None:
+            raise
+    return s.call(fallback, (obj, name), {})
+
+
+def generic_get(s: Session, obj: Any, name: str) -> Any:
+    """`object.__getattribute__(obj, name)`."""
+    kind = type(obj)
+    known = s.heap.known(obj)
+    if name == "__dict__":
+        return s.heap.whole_dict(known) if known is not None else s.native(getattr, obj, name)
+    if name == "__class__":
+        return kind
+    attr = lookup(kind, name)
+    if attr is not MISSING and _is_data(attr):
+        return _data(s, obj, kind, known, name, attr)
+    if known is None:
+        d = getattr(obj, "__dict__", None)
+        if d is not None and name in d:
+            if not s.heap.is_made(obj):
+                return _of_unknown(s, obj, name, d[name])
+            return d[name]
+    elif known.real is obj or known.attrs or hasattr(known.real, "__dict__"):
+        found = _own(s, known, name)
+        if found is not MISSING:
+            return found
+    if attr is not MISSING:
+        if known is not None and type(attr) in (types.FunctionType, property):
+            s.heap.lacks_attribute(known, name)
+        return _from_class(s, obj, kind, known, name, attr)
+    if known is not None:
+        s.heap.lacks_attribute(known, name)
+    text = f"'{kind.__name__}' object has no attribute '{name}'"
+    return s.raise_(AttributeError(text, name=name, obj=None))
+
+
+def _own(s: Session, known: Known, name: str) -> Any:
+    """The attribute of the instance itself."""
+    heap = s.heap
+    if name in known.attrs:
+        return known.attrs[name]
+    if id(known.real) in s.modules.read:
+        if name in known.read or known.whole:
+            return MISSING
+        source = s.modules.attribute(known, name)
+        if source is None:
+            return MISSING
+        value = _real_attribute(known.real, name)
+        inside = heap.enter(value, source)
+        known.read[name] = known.attrs[name] = inside
+        return inside
+    if heap.has_attribute(known, name):
+        return heap.read_attribute(known, name)
+    return MISSING
+
+
+def _real_attribute(module: Any, name: str) -> Any:
+    d = module.__dict__
+    for table in (d, d["_parameters"], d["_buffers"], d["_modules"]):
+        if name in table:
+            return table[name]
+    raise AssertionError(name)
+
+
+def _of_unknown(s: Session, obj: Any, name: str, value: Any) -> Any:
+    """An attribute of an object of the library that no guard leads to."""
+    if library.is_library(type(obj).__module__) and (
+        type(value) in ATOMS or is_reference(value) or type(value) is types.FunctionType
+    ):
+        return value
+    raise Unsupported(f"A {type(obj).__name__} cannot be found again to guard it.")
+
+
+def _is_data(attr: Any) -> bool:
+    kind = type(attr)
+    if kind is types.FunctionType or kind in ATOMS:
+        return False
+    if kind is property or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        return True
+    return special(kind, "__set__") is not None or special(kind, "__delete__") is not None
+
+
+def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr: Any) -> Any:
+    if type(attr) is property:
+        if attr.fget is None:
+            text = f"property '{name}' of '{kind.__name__}' object has no getter"
+            return s.raise_(AttributeError(text))
+        return s.call(_class_value(s, kind, known, name, attr.fget, True), (obj,), {})
+    if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if known is not None and known.real is obj:
+            if name in known.attrs:
+                return known.attrs[name]
+            value = s.native(attr.__get__, known.real)
+            inside = s.heap.enter(value, AttrSource(known.source, name))
+            known.read[name] = known.attrs[name] = inside
+            return inside
+        return s.native(attr.__get__, obj)
+    method = special(type(attr), "__get__")
+    if type(method) is types.FunctionType:
+        descriptor = _class_value(s, kind, known, name, attr, False)
+        return s.call(method, (descriptor, obj, kind), {})
+    raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
+
+
+def _class_source(s: Session, kind: type, known: Known | None) -> Source | None:
+    found = s.heap.source_of(kind)
+    if found is None and known is not None:
+        found = TypeSource(known.source)
+    return found
+
+
+def _class_value(
+    s: Session, kind: type, known: Known | None, name: str, value: Any, hidden: bool
+) -> Any:
+    """A value found in a class, guarded; `hidden`: the class gives another under this name."""
+    if library.is_library(kind.__module__) or hidden:
+        return value
+    source = _class_source(s, kind, known)
+    if source is None:
+        if type(value) in ATOMS or is_reference(value) or type(value) is types.FunctionType:
+            return value
+        raise Unsupported(f"{kind.__name__}.{name} cannot be found again to guard it.")
+    return s.heap.enter(value, AttrSource(source, name))
+
+
+def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr: Any) -> Any:
+    """A value of the class, bound to the instance."""
+    ta = type(attr)
+    if ta is types.FunctionType:
+        return types.MethodType(_class_value(s, kind, known, name, attr, False), obj)
+    if ta is functools.cached_property:
+        value = s.call(attr.func, (obj,), {})
+        generic_set(s, obj, attr.attrname, value)
+        return value
+    if ta is classmethod:
+        return types.MethodType(attr.__func__, kind)
+    if ta is staticmethod:
+        return _class_value(s, kind, known, name, attr.__func__, False)
+    if ta in _DESCRIPTORS:
+        return s.native(attr.__get__, obj, kind)
+    method = special(ta, "__get__")
+    if type(method) is types.FunctionType:
+        return s.call(method, (attr, obj, kind), {})
+    if method is not None and not is_reference(attr):
+        raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
+    return _class_value(s, kind, known, name, attr, False)
+
+
+def bind(s: Session, method: Any, obj: Any) -> Any:
+    """A special method bound to its object."""
+    return _from_class(s, obj, type(obj), s.heap.known(obj), "", method)
+
+
+# ---- other kinds ----
+
+
+def _of_module(s: Session, module: Any, name: str) -> Any:
+    d = module.__dict__
+    known = s.heap.known(module)
+    root = module.__name__.partition(".")[0]
+    scope = s.scopes.get(id(d))
+    if scope is not None and name in scope.now:
+        return scope.now[name]
+    if (root in sys.stdlib_module_names and root != "__main__") or library.is_library(
+        module.__name__
+    ):
+        value = s.native(getattr, module, name)
+        if (
+            type(value) in ATOMS
+            or is_reference(value)
+            or isinstance(value, (types.FunctionType, types.ModuleType))
+        ):
+            return value
+        if callable(value) and library.is_library(type(value).__module__):
+            return value
+        return s.heap.enter(value, AttrSource(ModuleSource(module.__name__), name))
+    if name not in d:
+        if "__getattr__" in d or known is None:
+            raise Unsupported(f"The module {module.__name__} makes {name} when it is asked for.")
+        text = f"module '{module.__name__}' has no attribute '{name}'"
+        return s.raise_(AttributeError(text, name=name, obj=module))
+    source = known.source if known is not None else ModuleSource(module.__name__)
+    return s.heap.enter(d[name], AttrSource(source, name))
+
+
+def _of_class(s: Session, cls: type, name: str) -> Any:
+    meta = lookup(type(cls), name)
+    attr = lookup(cls, name)
+    if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__"):
+        return s.native(getattr, cls, name)
+    if type(cls).__module__ == "enum" or (isinstance(cls, type) and _is_enum(cls)):
+        return s.native(getattr, cls, name)
+    if attr is MISSING:
+        if type(meta) is types.FunctionType:
+            return types.MethodType(meta, cls)
+        if type(meta) is property and meta.fget is not None:
+            return s.call(meta.fget, (cls,), {})
+        return s.native(getattr, cls, name)
+    ta = type(attr)
+    known = s.heap.known(cls)
+    if ta is classmethod:
+        func = attr.__func__
+        if type(func) is property:
+            raise Unsupported("A classmethod of a property is read.")
+        return types.MethodType(func, cls)
+    if ta is staticmethod:
+        attr = attr.__func__
+        ta = type(attr)
+    elif ta in _DESCRIPTORS or ta in (types.GetSetDescriptorType, types.MemberDescriptorType):
+        return s.native(getattr, cls, name)
+    elif ta is property or ta is functools.cached_property:
+        return attr
+    elif ta is not types.FunctionType and special(ta, "__get__") is not None:
+        method = special(ta, "__get__")
+        if type(method) is types.FunctionType:
+            return s.call(method, (attr, None, cls), {})
+        return s.native(getattr, cls, name)
+    if library.is_library(cls.__module__) or known is None:
+        if type(attr) in ATOMS or is_reference(attr) or ta is types.FunctionType:
+            return attr
+        if known is None:
+            raise Unsupported(f"{cls.__name__}.{name} cannot be found again to guard it.")
+    return s.heap.enter(attr, AttrSource(known.source, name))
+
+
+def _is_enum(cls: type) -> bool:
+    return any(b.__module__ == "enum" for b in type(cls).__mro__)
+
+
+def _of_function(s: Session, fn: Any, name: str) -> Any:
+    if name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__class__"):
+        return s.native(getattr, fn, name)
+    if s.heap.is_made(fn):
+        return s.native(getattr, fn, name)
+    source = s.heap.source_of(fn)
+    value = s.native(getattr, fn, name)
+    if name == "__get__" or isinstance(value, types.MethodWrapperType):
+        return value
+    if source is None:
+        if type(value) in ATOMS or is_reference(value) or type(value) is types.FunctionType:
+            return value
+        raise Unsupported(f"The attribute {name} of a function cannot be found again.")
+    return s.heap.enter(value, AttrSource(source, name))
+
+
+_GENERATOR = {
+    "send": "resume",
+    "__next__": "resume",
+    "throw": "throw_",
+    "close": "close_",
+    "__iter__": "__iter__",
+}
+
+
+def _of_generator(s: Session, gen: Any, name: str) -> Any:
+    if name in _GENERATOR:
+        return getattr(gen, _GENERATOR[name])
+    raise Unsupported(f"The attribute {name} of a generator is read.")
+
+
+def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
+    """`super(cls, self_).name`."""
+    kind = (
+        self_ if isinstance(self_, type) and issubclass(self_, cls) else (classes.type_of(s, self_))
+    )
+    mro = kind.__mro__
+    for base in mro[mro.index(cls) + 1 :]:
+        attr = base.__dict__.get(name, MISSING)
+        if attr is MISSING:
+            continue
+        if kind is self_:
+            return _super_class(s, attr, self_)
+        ta = type(attr)
+        if ta is types.FunctionType:
+            return types.MethodType(attr, self_)
+        if ta is property:
+            return s.call(attr.fget, (self_,), {})
+        if name == "__init__" and base is object:
+            return types.MethodType(object.__init__, self_)
+        if ta in _DESCRIPTORS:
+            if type(self_) is FakeTensor:
+                raise Unsupported("super() of a tensor.")
+            return s.native(attr.__get__, self_, kind)
+        if ta is classmethod:
+            return types.MethodType(attr.__func__, kind)
+        if ta is staticmethod:
+            return attr.__func__
+        return _class_value(s, base, None, name, attr, True)
+    text = f"'super' object has no attribute '{name}'"
+    return s.raise_(AttributeError(text))
+
+
+def _super_class(s: Session, attr: Any, cls: type) -> Any:
+    if isinstance(attr, classmethod):
+        return types.MethodType(attr.__func__, cls)
+    if isinstance(attr, staticmethod):
+        return attr.__func__
+    if type(attr) is types.ClassMethodDescriptorType:
+        return s.native(attr.__get__, None, cls)
+    return attr
+
+
+# ---- setting and deleting ----
+
+
+def set_(s: Session, obj: Any, name: str, value: Any) -> None:
+    """`obj.name = value`."""
+    kind = type(obj)
+    if kind is FakeTensor:
+        tensor_attributes.set_(s, obj, name, value)
+        return
+    method = special(kind, "__setattr__")
+    if type(method) is types.FunctionType:
+        if library.is_module(obj) and library.kind_of_code(method.__code__) is not None:
+            _set_on_module(s, obj, name, value)
+            return
+        s.call(method, (obj, name, value), {})
+        return
+    generic_set(s, obj, name, value)
+
+
+def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
+    """`object.__setattr__(obj, name, value)`."""
+    kind = type(obj)
+    if isinstance(obj, (type, types.ModuleType)):
+        what = (
+            f"the module {obj.__name__}"
+            if isinstance(obj, types.ModuleType)
+            else (f"the class {obj.__name__}")
+        )
+        raise Unsupported(
+            f"The attribute {name} of {what} is set.", "Set it outside of the compiled function."
+        )
+    attr = lookup(kind, name)
+    known = s.heap.known(obj)
+    if attr is not MISSING and _is_data(attr):
+        _set_data(s, obj, kind, known, name, attr, value)
+        return
+    if name in ("__class__", "__dict__"):
+        raise Unsupported(f"`{name}` of an object is set.")
+    if known is not None:
+        if known.real is not obj:
+            raise Unsupported(f"An attribute of a {kind.__name__} from outside is set.")
+        if s.heap.instance_dict(known) is None:
+            text = f"'{kind.__name__}' object has no attribute '{name}'"
+            s.raise_(AttributeError(text))
+        known.attrs[name] = value
+        return
+    if not s.heap.is_made(obj):
+        raise Unsupported(f"An attribute of a {kind.__name__} is set that was not entered.")
+    s.native(object.__setattr__, obj, name, value)
+
+
+def _set_data(
+    s: Session, obj: Any, kind: type, known: Known | None, name: str, attr: Any, value: Any
+) -> None:
+    if type(attr) is property:
+        if attr.fset is None:
+            text = f"property '{name}' of '{kind.__name__}' object has no setter"
+            s.raise_(AttributeError(text))
+        s.call(attr.fset, (obj, value), {})
+    elif type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if known is not None:
+            known.attrs[name] = value
+        else:
+            s.native(attr.__set__, obj, value)
+    else:
+        method = special(type(attr), "__set__")
+        if type(method) is not types.FunctionType:
+            raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
+        s.call(method, (_class_value(s, kind, known, name, attr, False), obj, value), {})
+
+
+def _set_on_module(s: Session, obj: Any, name: str, value: Any) -> None:
+    """`Module.__setattr__`: parameters, buffers and modules go to their tables."""
+    known = s.heap.known(obj)
+    if known is None:
+        raise Unsupported("A module is made or changed in the function.")
+    if isinstance(value, FakeTensor):
+        info = s.tensors.get(id(value))
+        if info is not None and info.kind.__name__ in ("Parameter", "Buffer"):
+            raise Unsupported(f"A parameter or buffer is registered as {name}.")
+        if name in obj.__dict__["_parameters"]:
+            raise Unsupported(f"The parameter {name} is replaced.")
+    elif library.is_module(value):
+        raise Unsupported(f"A module is registered as {name}.")
+    elif name in obj.__dict__["_modules"] or name in obj.__dict__["_parameters"]:
+        raise Unsupported(f"The registered {name} is replaced.")
+    generic_set(s, obj, name, value)
+
+
+def delete(s: Session, obj: Any, name: str) -> None:
+    """`del obj.name`."""
+    kind = type(obj)
+    method = special(kind, "__delattr__")
+    if type(method) is types.FunctionType:
+        if library.is_module(obj):
+            raise Unsupported(f"The attribute {name} of a module is deleted.")
+        s.call(method, (obj, name), {})
+        return
+    generic_delete(s, obj, name)
+
+
+def generic_delete(s: Session, obj: Any, name: str) -> None:
+    """`object.__delattr__(obj, name)`."""
+    kind = type(obj)
+    attr = lookup(kind, name)
+    if isinstance(obj, (type, types.ModuleType)) or type(obj) is FakeTensor:
+        raise Unsupported(f"The attribute {name} of a {kind.__name__} is deleted.")
+    if attr is not MISSING and _is_data(attr):
+        if type(attr) is property and attr.fdel is not None:
+            s.call(attr.fdel, (obj,), {})
+            return
+        raise Unsupported(f"The attribute {name} of a {kind.__name__} is deleted.")
+    known = s.heap.known(obj)
+    if known is None:
+        if not s.heap.is_made(obj):
+            raise Unsupported(f"An attribute of a {kind.__name__} is deleted.")
+        s.native(object.__delattr__, obj, name)
+        return
+    if not s.heap.has_attribute(known, name):
+        s.raise_(AttributeError(f"'{kind.__name__}' object has no attribute '{name}'"))
+    s.heap.read_attribute(known, name)
+    del known.attrs[name]

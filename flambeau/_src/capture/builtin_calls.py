@@ -1,0 +1,643 @@
+"""Native functions and classes that need more than being run: by object, what to do instead.
+
+A handler takes (session, arguments, keywords).
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import functools
+import operator
+import types
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src import _native
+from flambeau._src.capture import (
+    arithmetic,
+    attributes,
+    classes,
+    iteration,
+    library,
+    natives,
+    strings,
+    tensor_calls,
+)
+from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.shims import Shim
+from flambeau._src.capture.values.constant import ATOMS
+from flambeau._src.interp.fake import FakeTensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = [
+    "CLASSES",
+    "CREATORS",
+    "DESCRIPTORS",
+    "FUNCTIONS",
+    "METHODS",
+    "QUESTIONS",
+    "TENSOR_METHODS",
+    "VALUE_CLASSES",
+    "cached_function",
+    "getter",
+    "module_call",
+    "python_handler",
+    "search",
+]
+
+Handler = Callable[["Session", tuple[Any, ...], dict[str, Any]], Any]
+_MISSING: Any = object()
+
+CREATORS = tensor_calls.CREATORS
+QUESTIONS = tensor_calls.QUESTIONS
+TENSOR_METHODS = tensor_calls.METHODS
+#: Classes of the library whose instances are values, like numbers.
+VALUE_CLASSES = frozenset(("Size", "device", "dtype", "finfo", "iinfo"))
+
+
+# ---- builtin functions ----
+
+
+def _len(s: Session, args: Any, kwargs: Any) -> Any:
+    (value,) = args
+    return iteration.length(s, value)
+
+
+def _isinstance(s: Session, args: Any, kwargs: Any) -> Any:
+    value, cls = args
+    return classes.is_instance(s, value, cls)
+
+
+def _issubclass(s: Session, args: Any, kwargs: Any) -> Any:
+    kind, cls = args
+    return classes.is_subclass(s, kind, cls)
+
+
+def _getattr(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) < 3:
+        return attributes.get(s, *args)
+    try:
+        return attributes.get(s, args[0], args[1])
+    except Raised as raised:
+        if isinstance(raised.error, AttributeError):
+            return args[2]
+        raise
+
+
+def _hasattr(s: Session, args: Any, kwargs: Any) -> Any:
+    try:
+        attributes.get(s, *args)
+    except Raised as raised:
+        if isinstance(raised.error, AttributeError):
+            return False
+        raise
+    return True
+
+
+def _setattr(s: Session, args: Any, kwargs: Any) -> Any:
+    attributes.set_(s, *args)
+
+
+def _delattr(s: Session, args: Any, kwargs: Any) -> Any:
+    attributes.delete(s, *args)
+
+
+def _iter(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1:
+        return iteration.iterator(s, args[0])
+    return iter(Shim(s, args[0]), args[1])
+
+
+def _next(s: Session, args: Any, kwargs: Any) -> Any:
+    try:
+        return iteration.next_(s, args[0])
+    except Raised as raised:
+        if len(args) > 1 and isinstance(raised.error, StopIteration):
+            return args[1]
+        raise
+
+
+def _callable(s: Session, args: Any, kwargs: Any) -> Any:
+    return callable(args[0])
+
+
+def _id(s: Session, args: Any, kwargs: Any) -> Any:
+    known = s.heap.known(args[0])
+    if known is not None and library.is_module(known.real):
+        return id(known.real)
+    raise Unsupported("`id` of an object is asked for.", "Use the object itself as a key.")
+
+
+def _vars(s: Session, args: Any, kwargs: Any) -> Any:
+    if not args:
+        raise Unsupported("`vars()` of the frame is asked for.")
+    return attributes.get(s, args[0], "__dict__")
+
+
+def _dir(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], type):
+        return s.native(dir, args[0])
+    raise Unsupported("`dir` of an object is asked for.")
+
+
+def _hash(s: Session, args: Any, kwargs: Any) -> Any:
+    (value,) = args
+    method = attributes.special(type(value), "__hash__")
+    if type(method) is types.FunctionType and not isinstance(value, type):
+        return s.call(method, (value,), {})
+    if type(value) in ATOMS or isinstance(value, tuple):
+        natives.check_key(s, value)
+        if natives.grade(value) == natives.PLAIN and strings.printable(value):
+            return s.native(hash, value)
+    raise Unsupported("A hash that depends on an address is asked for.")
+
+
+def _any(s: Session, args: Any, kwargs: Any) -> Any:
+    it = iteration.iterator(s, args[0])
+    return any(arithmetic.truth(s, v) for v in _stream(s, it))
+
+
+def _all(s: Session, args: Any, kwargs: Any) -> Any:
+    it = iteration.iterator(s, args[0])
+    return all(arithmetic.truth(s, v) for v in _stream(s, it))
+
+
+def _stream(s: Session, it: Any) -> Any:
+    while True:
+        try:
+            value = iteration.next_(s, it)
+        except Raised as raised:
+            if isinstance(raised.error, StopIteration):
+                return
+            raise
+        yield value
+
+
+def _sum(s: Session, args: Any, kwargs: Any) -> Any:
+    total = args[1] if len(args) > 1 else kwargs.get("start", 0)
+    if isinstance(total, (str, bytes, bytearray)):
+        return s.native(sum, (), total)
+    for v in _stream(s, iteration.iterator(s, args[0])):
+        total = arithmetic.binary(s, "+", total, v)
+    return total
+
+
+def _extreme(symbol: str) -> Handler:
+    def extreme(s: Session, args: Any, kwargs: Any) -> Any:
+        name = "max" if symbol == ">" else "min"
+        key = kwargs.get("key")
+        values = args if len(args) > 1 else iteration.items(s, args[0])
+        if all(type(v) in ATOMS for v in values) and key is None:
+            given = {k: v for k, v in kwargs.items() if k != "key"}
+            return s.native(
+                getattr(builtins, name), *((values,) if len(args) == 1 else args), **given
+            )
+        if not values:
+            if "default" in kwargs:
+                return kwargs["default"]
+            return s.raise_(ValueError(f"{name}() iterable argument is empty"))
+        best, best_key = values[0], _keyed(s, key, values[0])
+        for v in values[1:]:
+            k = _keyed(s, key, v)
+            if arithmetic.truth(s, arithmetic.binary(s, symbol, k, best_key)):
+                best, best_key = v, k
+        return best
+
+    return extreme
+
+
+def _keyed(s: Session, key: Any, value: Any) -> Any:
+    return value if key is None else s.call(key, (value,), {})
+
+
+class _Order:
+    """A key for native sorting: compared by the interpreter."""
+
+    __slots__ = ("key", "session")
+
+    def __init__(self, session: Session, key: Any) -> None:
+        self.session = session
+        self.key = key
+
+    def __lt__(self, other: _Order) -> bool:
+        s = self.session
+        try:
+            return arithmetic.truth(s, arithmetic.binary(s, "<", self.key, other.key))
+        except Raised as raised:
+            raise raised.error from None
+
+
+def _sort(s: Session, values: list[Any], kwargs: Any) -> list[Any]:
+    key = kwargs.get("key")
+    keys = [_keyed(s, key, v) for v in values]
+    if not all(type(k) in ATOMS for k in keys):
+        keys = [_Order(s, k) for k in keys]
+    order = s.native(
+        sorted,
+        range(len(values)),
+        key=keys.__getitem__,
+        reverse=arithmetic.truth(s, kwargs.get("reverse", False)),
+    )
+    return [values[i] for i in order]
+
+
+def _sorted(s: Session, args: Any, kwargs: Any) -> Any:
+    return _sort(s, iteration.items(s, args[0]), kwargs)
+
+
+def _list_sort(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    target = bound.__self__
+    target[:] = _sort(s, list(target), kwargs)
+
+
+def search(s: Session, sequence: Any, name: str, args: Any) -> Any:
+    """`index`, `count`, `remove` of a sequence whose items are compared by the interpreter."""
+    value = args[0]
+    items = list(sequence)
+    start, stop, _ = slice(*args[1:]).indices(len(items)) if len(args) > 1 else (0, len(items), 1)
+    found = [
+        i
+        for i in range(start, stop)
+        if items[i] is value or arithmetic.truth(s, arithmetic.binary(s, "==", items[i], value))
+    ]
+    if name == "count":
+        return len(found)
+    if not found:
+        what = (
+            "list.remove(x): x not in list"
+            if name == "remove"
+            else (
+                f"{strings.convert(s, 'repr', value)} is not in list"
+                if isinstance(sequence, list)
+                else "tuple.index(x): x not in tuple"
+            )
+        )
+        return s.raise_(ValueError(what))
+    if name == "index":
+        return found[0]
+    del sequence[found[0]]
+    return None
+
+
+def _round(s: Session, args: Any, kwargs: Any) -> Any:
+    if type(args[0]) is FakeTensor:
+        return s.recorder.method("round", *args, **kwargs)
+    return s.run_pure(round, args, kwargs)
+
+
+def _abs(s: Session, args: Any, kwargs: Any) -> Any:
+    value = args[0]
+    if type(value) is FakeTensor:
+        return s.recorder.call(abs, abs, args, {})
+    method = attributes.special(type(value), "__abs__")
+    if type(method) is types.FunctionType:
+        return s.call(method, (value,), {})
+    return s.run_pure(abs, args, kwargs)
+
+
+def _pow(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) == 2 and not kwargs:
+        return arithmetic.binary(s, "**", *args)
+    return s.run_pure(pow, args, kwargs)
+
+
+def _text(how: str) -> Handler:
+    def text(s: Session, args: Any, kwargs: Any) -> Any:
+        return strings.convert(s, how, args[0])
+
+    return text
+
+
+def _format(s: Session, args: Any, kwargs: Any) -> Any:
+    return strings.format_(s, args[0], args[1] if len(args) > 1 else "")
+
+
+def _reduce(s: Session, args: Any, kwargs: Any) -> Any:
+    it = iteration.iterator(s, args[1])
+    if len(args) > 2:
+        total = args[2]
+    else:
+        try:
+            total = iteration.next_(s, it)
+        except Raised as raised:
+            if isinstance(raised.error, StopIteration):
+                text = "reduce() of empty iterable with no initial value"
+                return s.raise_(TypeError(text))
+            raise
+    for v in _stream(s, it):
+        total = s.call(args[0], (total, v), {})
+    return total
+
+
+def _print(s: Session, args: Any, kwargs: Any) -> Any:
+    raise Unsupported(
+        "`print` is called.", "Print outside of the compiled function, or accept the break."
+    )
+
+
+def _object_setattr(s: Session, args: Any, kwargs: Any) -> Any:
+    attributes.generic_set(s, *args)
+
+
+def _object_getattribute(s: Session, args: Any, kwargs: Any) -> Any:
+    return attributes.generic_get(s, *args)
+
+
+def _object_delattr(s: Session, args: Any, kwargs: Any) -> Any:
+    attributes.generic_delete(s, *args)
+
+
+def _object_init(s: Session, args: Any, kwargs: Any) -> Any:
+    return None
+
+
+def _set_grad(s: Session, args: Any, kwargs: Any) -> Any:
+    return tensor_calls.set_grad(s, args[0])
+
+
+def _unary(name: str) -> Handler:
+    def unary(s: Session, args: Any, kwargs: Any) -> Any:
+        return arithmetic.unary(s, name, args[0])
+
+    return unary
+
+
+def _binary(symbol: str) -> Handler:
+    def binary(s: Session, args: Any, kwargs: Any) -> Any:
+        return arithmetic.binary(s, symbol, *args)
+
+    return binary
+
+
+FUNCTIONS: dict[Any, Handler] = {
+    len: _len,
+    isinstance: _isinstance,
+    issubclass: _issubclass,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    delattr: _delattr,
+    iter: _iter,
+    next: _next,
+    callable: _callable,
+    id: _id,
+    vars: _vars,
+    dir: _dir,
+    hash: _hash,
+    any: _any,
+    all: _all,
+    sum: _sum,
+    max: _extreme(">"),
+    min: _extreme("<"),
+    sorted: _sorted,
+    round: _round,
+    abs: _abs,
+    pow: _pow,
+    repr: _text("repr"),
+    ascii: _text("ascii"),
+    format: _format,
+    functools.reduce: _reduce,
+    print: _print,
+    object.__getattribute__: _object_getattribute,
+    operator.getitem: lambda s, a, k: arithmetic.get_item(s, *a),
+    operator.setitem: lambda s, a, k: arithmetic.set_item(s, *a),
+    operator.delitem: lambda s, a, k: arithmetic.delete_item(s, *a),
+    operator.contains: lambda s, a, k: arithmetic.contains(s, *a),
+    operator.truth: lambda s, a, k: arithmetic.truth(s, *a),
+    operator.not_: lambda s, a, k: not arithmetic.truth(s, *a),
+    operator.is_: lambda s, a, k: arithmetic.same(s, *a),
+    operator.is_not: lambda s, a, k: not arithmetic.same(s, *a),
+    operator.neg: _unary("neg"),
+    operator.pos: _unary("pos"),
+    operator.invert: _unary("invert"),
+    operator.inv: _unary("invert"),
+    operator.abs: _abs,
+    _native.get_grad: lambda s, a, k: _native.get_grad(),
+    _native.get_inference: lambda s, a, k: _native.get_inference(),
+    _native.set_grad: _set_grad,
+}
+FUNCTIONS.update({fn: _binary(symbol) for fn, symbol in arithmetic.SYMBOLS.items()})
+
+DESCRIPTORS: dict[Any, Handler] = {
+    object.__setattr__: _object_setattr,
+    object.__getattribute__: _object_getattribute,
+    object.__delattr__: _object_delattr,
+    object.__init__: _object_init,
+    object.__repr__: _text("repr"),
+}
+
+
+# ---- methods ----
+
+
+def _join(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    return s.native(bound, iteration.items(s, args[0]))
+
+
+def _str_format(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    if all(map(strings.printable, (*args, *kwargs.values()))):
+        return s.native(bound, *args, **kwargs)
+    raise Unsupported("Objects are formatted by `str.format`.", "Use an f-string.")
+
+
+METHODS: dict[tuple[str, bool], Any] = {
+    ("join", True): _join,
+    ("format", True): _str_format,
+    ("sort", False): _list_sort,
+}
+
+
+# ---- classes ----
+
+
+def _type(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1:
+        return classes.type_of(s, args[0])
+    raise Unsupported("A class is made in the function.", "Define it outside.")
+
+
+def _super(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) == 2:
+        return attributes.Super(*args)
+    frame = s.frame
+    if args or frame is None:
+        raise Unsupported("An unbound `super` is made.")
+    names = frame.prepared.slots
+    cell = frame.locals[len(names) - 1 - names[::-1].index("__class__")]
+    first = frame.locals[0]
+    if type(first) is types.CellType:
+        first = s.heap.read_cell(first)
+    elif type(first).__name__ == "Pending":
+        first = frame.locals[0] = s.heap.enter(first.real, first.source)
+    return attributes.Super(s.heap.read_cell(cell), first)
+
+
+def _number(cls: Any) -> Handler:
+    names = {int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__")}
+
+    def number(s: Session, args: Any, kwargs: Any) -> Any:
+        if args and type(args[0]) not in ATOMS:
+            value = args[0]
+            if type(value) is FakeTensor:
+                with s.fake_mode:
+                    return s.native(cls, value)
+            for name in names.get(cls, ("__complex__", "__float__")):
+                method = attributes.special(type(value), name)
+                if type(method) is types.FunctionType:
+                    return s.call(method, (value,), {})
+            if not isinstance(value, (int, float, str, bytes, complex)):
+                return s.raise_(_no_number(cls, value))
+        return s.native(cls, *args, **kwargs)
+
+    return number
+
+
+def _no_number(cls: Any, value: Any) -> BaseException:
+    what = {
+        int: "a string, a bytes-like object or a real number",
+        float: "a string or a real number",
+    }
+    needed = what.get(cls, "a number")
+    if cls is complex:
+        return TypeError(
+            f"complex() first argument must be a string or a number, not '{type(value).__name__}'"
+        )
+    return TypeError(f"{cls.__name__}() argument must be {needed}, not '{type(value).__name__}'")
+
+
+def _bool(s: Session, args: Any, kwargs: Any) -> Any:
+    return arithmetic.truth(s, args[0]) if args else False
+
+
+def _str(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) != 1 or kwargs:
+        return s.native(str, *args, **kwargs)
+    return args[0] if type(args[0]) is str else strings.convert(s, "str", args[0])
+
+
+def _bytes(s: Session, args: Any, kwargs: Any) -> Any:
+    if args and type(args[0]) not in ATOMS:
+        return s.native(bytes, iteration.items(s, args[0]))
+    return s.native(bytes, *args, **kwargs)
+
+
+def _list(s: Session, args: Any, kwargs: Any) -> Any:
+    return iteration.items(s, args[0]) if args else []
+
+
+def _tuple(s: Session, args: Any, kwargs: Any) -> Any:
+    if args and type(args[0]) is tuple:
+        return args[0]
+    return tuple(iteration.items(s, args[0])) if args else ()
+
+
+CLASSES: dict[Any, Handler] = {
+    type: _type,
+    super: _super,
+    int: _number(int),
+    float: _number(float),
+    complex: _number(complex),
+    bool: _bool,
+    str: _str,
+    bytes: _bytes,
+    list: _list,
+    tuple: _tuple,
+}
+
+
+# ---- Python functions that are not interpreted ----
+
+
+def _copy(s: Session, args: Any, kwargs: Any) -> Any:
+    value = args[0]
+    if type(value) in natives.CONTAINERS:
+        return copy.copy(value)
+    return _MISSING
+
+
+def _warn(s: Session, args: Any, kwargs: Any) -> Any:
+    raise Unsupported("A warning is given.", "Warn outside of the compiled function.")
+
+
+def _is_compiling(s: Session, args: Any, kwargs: Any) -> Any:
+    return True
+
+
+def _wraps(s: Session, args: Any, kwargs: Any) -> Any:
+    raise Unsupported("`functools.wraps` is used in the function.", "Wrap it outside.")
+
+
+_COMPILING = frozenset(("is_compiling", "is_dynamo_compiling"))
+
+
+def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
+    """What to do with a Python function instead of interpreting it, None: interpret it."""
+    name = code.co_name
+    if fn is copy.copy:
+        return _copying
+    if name in _COMPILING and library.kind_of_code(code) is not None:
+        return _is_compiling
+    if name == "graph_break" and library.kind_of_code(code) is not None:
+        return _graph_break
+    if code is _WARN:
+        return _warn
+    if library.kind_of_code(code) == library.LEAF:
+        return tensor_calls.FUNCTIONS.get(name)
+    return None
+
+
+_WARN = getattr(warnings.warn, "__code__", None)
+
+
+def _graph_break(s: Session, args: Any, kwargs: Any) -> Any:
+    raise Unsupported("The program asks for a break here.", "Remove the call of graph_break.")
+
+
+def _copying(s: Session, args: Any, kwargs: Any) -> Any:
+    value = _copy(s, args, kwargs)
+    return s.inline(copy.copy, args, kwargs) if value is _MISSING else value
+
+
+def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A function under `functools.lru_cache`: interpreted without the cache."""
+    return s.call(attributes.get(s, fn, "__wrapped__"), args, kwargs)
+
+
+def getter(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """`operator.itemgetter`, `attrgetter`, `methodcaller`."""
+    kind = type(fn).__name__
+    _, parts = fn.__reduce__()[:2]
+    value = args[0]
+    if kind == "itemgetter":
+        found = tuple([arithmetic.get_item(s, value, p) for p in parts])
+    elif kind == "attrgetter":
+        found = tuple([_dotted(s, value, p) for p in parts])
+    else:
+        raise Unsupported("operator.methodcaller is called.", "Use a lambda.")
+    return found[0] if len(parts) == 1 else found
+
+
+def _dotted(s: Session, value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = attributes.get(s, value, name)
+    return value
+
+
+def module_call(s: Session, module: Any) -> Any:
+    """The forward of a module without hooks, None where its `__call__` has more to do."""
+    call = attributes.special(type(module), "__call__")
+    if type(call) is not types.FunctionType or library.kind_of_code(call.__code__) is None:
+        return None
+    known = s.heap.known(module)
+    d = module.__dict__
+    if known is None or d.get("_hooked") or d.get("_compiled_call_impl") is not None:
+        return None
+    if call.__globals__.get("_any_global") or "_hooked" in known.attrs:
+        return None
+    if type(module)._compiled_call_impl is not None:
+        return None
+    return attributes.get(s, module, "forward")

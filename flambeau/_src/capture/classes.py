@@ -1,0 +1,172 @@
+"""Types of inside values, and making instances."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import enum
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.iteration import UserIterator, native_iterable
+from flambeau._src.capture.lookup import special
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.fake import FakeTensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["instantiate", "is_instance", "is_subclass", "type_of"]
+
+
+def type_of(s: Session, value: Any) -> type:
+    """`type(value)`, as the user sees it."""
+    kind = type(value)
+    if kind is FakeTensor:
+        info = s.tensors.get(id(value))
+        return Tensor if info is None else info.kind
+    if kind is Generator:
+        return types.GeneratorType
+    if kind is UserIterator:
+        raise Unsupported("The type of an iterator is asked for.")
+    return kind
+
+
+def is_instance(s: Session, value: Any, cls: Any) -> bool:
+    """`isinstance(value, cls)`."""
+    if type(cls) is tuple:
+        return any(is_instance(s, value, c) for c in cls)
+    if type(cls) is types.UnionType:
+        return any(is_instance(s, value, c) for c in cls.__args__)
+    if not isinstance(cls, type):
+        if type(cls).__module__ == "typing":
+            return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+        return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+    kind = type_of(s, value)
+    check = special(type(cls), "__instancecheck__")
+    if check is type.__instancecheck__ or type(value) is not kind or isinstance(value, Tensor):
+        if type(value) is FakeTensor and cls.__name__ in ("Parameter", "Buffer"):
+            return kind.__name__ == cls.__name__ and kind.__module__ == cls.__module__
+        return issubclass(kind, cls)
+    if type(check) is types.FunctionType and not _abstract(cls) and type(cls) is not enum.EnumMeta:
+        return s.truth(s.call(check, (cls, value), {}))
+    return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+
+
+def _abstract(cls: type) -> bool:
+    """Whether the class's metaclass is abc's (whose answer depends on classes alone)."""
+    return type(cls).__instancecheck__ is _ABC.__instancecheck__ or (
+        type(cls).__module__ in ("abc", "typing")
+    )
+
+
+_ABC = type(collections.abc.Sized)
+
+
+def is_subclass(s: Session, kind: Any, cls: Any) -> bool:
+    """`issubclass(kind, cls)`."""
+    return s.native(issubclass, kind, cls)  # type: ignore[no-any-return]
+
+
+#: Native classes whose constructor only computes; True: the arguments are iterables.
+_NATIVE: dict[type, bool] = {
+    enumerate: True,
+    zip: True,
+    map: True,
+    filter: True,
+    reversed: True,
+    list: True,
+    tuple: True,
+    set: True,
+    frozenset: True,
+    dict: False,
+    collections.OrderedDict: False,
+    collections.deque: True,
+    collections.defaultdict: False,
+    slice: False,
+    range: False,
+    object: False,
+    bytearray: False,
+    functools.partial: False,
+    property: False,
+    staticmethod: False,
+    classmethod: False,
+    types.MethodType: False,
+    types.MappingProxyType: False,
+    types.CellType: False,
+}
+
+
+def is_native_class(cls: type) -> bool:
+    """Whether the class is one whose constructor may run on inside values."""
+    return cls in _NATIVE or cls.__module__ == "itertools"
+
+
+def takes_iterables(cls: type) -> bool:
+    """Whether its positional arguments are iterated over."""
+    return _NATIVE.get(cls, True)
+
+
+def instantiate(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`cls(*args, **kwargs)` for a class that Python code defines."""
+    meta_call = special(type(cls), "__call__")
+    if type(meta_call) is types.FunctionType:
+        if isinstance(cls, enum.EnumMeta):
+            return s.native(cls, *args, **kwargs)
+        return s.call(meta_call, (cls, *args), kwargs)
+    abstract = getattr(cls, "__abstractmethods__", None)
+    if abstract:
+        return s.native(object.__new__, cls)
+    new = special(cls, "__new__")
+    init = special(cls, "__init__")
+    value = _new(s, cls, new, init, args, kwargs)
+    if not isinstance(value, cls):
+        return value
+    if type(init) is types.FunctionType:
+        if s.call(init, (value, *args), kwargs) is not None:
+            s.raise_(TypeError("__init__() should return None"))
+    elif init is not object.__init__ and init is not None:
+        _native_init(s, cls, init, value, args, kwargs)
+    return value
+
+
+def _new(
+    s: Session, cls: type, new: Any, init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    if isinstance(new, staticmethod):
+        new = new.__func__
+    if type(new) is types.FunctionType:
+        return s.call(new, (cls, *args), kwargs)
+    if new is object.__new__:
+        if (args or kwargs) and init is object.__init__:
+            return s.raise_(TypeError(f"{cls.__name__}() takes no arguments"))
+        return s.heap.made(object.__new__(cls))
+    if issubclass(cls, BaseException):
+        return s.heap.made(s.native(new, cls, *args))
+    if issubclass(cls, (list, dict, set, collections.deque)):
+        return s.heap.made(s.native(new, cls))
+    if issubclass(cls, (tuple, str, int, float, frozenset, bytes)):
+        if issubclass(cls, (tuple, frozenset)):
+            args = tuple([native_iterable(s, a) for a in args])
+        return s.heap.made(s.native(new, cls, *args, **kwargs))
+    raise Unsupported(
+        f"An instance of {cls.__name__} is made by native code.",
+        "Make it outside of the compiled function.",
+    )
+
+
+def _native_init(
+    s: Session, cls: type, init: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    if issubclass(cls, BaseException):
+        s.native(init, value, *args, **kwargs)
+    elif issubclass(cls, (list, set, collections.deque, dict)):
+        args = tuple([native_iterable(s, a) for a in args])
+        s.native(init, value, *args, **kwargs)
+    elif issubclass(cls, (tuple, str, int, float, frozenset, bytes)):
+        return
+    else:
+        raise Unsupported(f"{cls.__name__}.__init__ is native code.")

@@ -1,0 +1,110 @@
+"""What the program changed outside: found by comparing, and done after the graph has run."""
+
+from __future__ import annotations
+
+import collections
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture import library
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.source import AttrSource, LocalSource, Source
+from flambeau._src.capture.values.containers import same_items
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.heap import Known
+    from flambeau._src.capture.session import Session
+
+__all__ = ["Effect", "effects"]
+
+
+@dataclass(slots=True)
+class Effect:
+    """One change: `kind` says which, `target` where, `name` of what, `value` to what (inside)."""
+
+    kind: str
+    target: Source | None
+    name: Any = None
+    value: Any = None
+
+
+def effects(s: Session) -> list[Effect]:
+    """All changes of outside objects, in the order in which the objects were met."""
+    out: list[Effect] = []
+    for known in list(s.heap.by_real.values()):
+        if known.before is not None and type(known.inside) is not types.CellType:
+            out += _container(known)
+        elif known.attrs or known.read:
+            out += _attributes(known)
+    for info in s.tensors.values():
+        if info.source is not None:
+            for name, value in info.attrs.items():
+                if name not in info.read or info.read[name] is not value:
+                    out.append(Effect("attribute", info.source, name, value))
+    for known in s.heap.changed_cells():
+        out.append(_cell(known))
+    for scope in s.scopes.values():
+        for name, value in scope.written.items():
+            source = scope.source(name)
+            if scope.root:
+                out.append(Effect("global", None, name, value))
+            else:
+                out.append(Effect("item", source.base, name, value))
+    return out
+
+
+def _container(known: Known) -> list[Effect]:
+    twin = known.inside
+    if isinstance(twin, dict):
+        return _dict(known, twin)
+    if isinstance(twin, (set, frozenset)):
+        if set(twin) == known.before:
+            return []
+        return [Effect("set", known.source, None, list(twin))]
+    now = list(twin)
+    if same_items(now, known.before):
+        return []
+    kind = "deque" if isinstance(twin, collections.deque) else "list"
+    return [Effect(kind, known.source, None, now)]
+
+
+def _dict(known: Known, twin: dict[Any, Any]) -> list[Effect]:
+    now = list(twin.items())
+    before = known.before
+    keys = [k for k, _ in now]
+    if same_items([x for kv in now for x in kv], [x for kv in before for x in kv]):
+        return []
+    if same_items(keys[: len(before)], [k for k, _ in before]):
+        changed = [
+            kv
+            for i, kv in enumerate(now)
+            if i >= len(before) or not same_items([kv[1]], [before[i][1]])
+        ]
+        return [Effect("item", known.source, k, v) for k, v in changed]
+    return [Effect("dict", known.source, None, now)]
+
+
+def _attributes(known: Known) -> list[Effect]:
+    kind = "attribute" if library.is_module(known.real) else "raw attribute"
+    out = []
+    for name in known.read:
+        if name and name not in known.attrs:
+            out.append(Effect("delete attribute", known.source, name))
+    for name, value in known.attrs.items():
+        if name in known.read and same_items([known.read[name]], [value]):
+            continue
+        out.append(Effect(kind, known.source, name, value))
+    return out
+
+
+def _cell(known: Known) -> Effect:
+    try:
+        value = known.inside.cell_contents
+    except ValueError:
+        raise Unsupported("A variable of an enclosing function is emptied.") from None
+    source = known.source
+    if isinstance(source, LocalSource):
+        return Effect("cell", None, source.name, value)
+    assert isinstance(source, AttrSource)
+    return Effect("attribute", source.base, "cell_contents", value)

@@ -1,0 +1,246 @@
+"""The replacement code: load what is needed, run the graph, replay the effects, return or go on."""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src import _native
+from flambeau._src.capture.bytecode import Instruction, Program, assemble, make
+from flambeau._src.capture.effects import Effect, effects
+from flambeau._src.capture.outcome import Region
+from flambeau._src.capture.rebuild import Rebuild
+from flambeau._src.capture.source import LocalSource
+from flambeau._src.core import state
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.interpreter import Frame
+    from flambeau._src.capture.session import Session
+
+__all__ = ["Emission"]
+
+Code = list[Instruction]
+
+
+class Emission:
+    """The replacement of one frame: the graph's region, and code around it."""
+
+    def __init__(self, session: Session, frame: Frame, own_cells: dict[int, str]) -> None:
+        self.session = session
+        self.frame = frame
+        self.rebuild = Rebuild(session, own_cells)
+        self.effects: list[Effect] = effects(session)
+        self.region: Region | None = None
+        for effect in self.effects:
+            if effect.target is not None:
+                self.rebuild.need_source(effect.target)
+            values = effect.value if effect.kind in _MANY else [effect.value]
+            for value in values:
+                for part in value if effect.kind == "dict" else (value,):
+                    self.rebuild.need(part)
+            if effect.kind == "item":
+                self.rebuild.need(effect.name)
+
+    def need(self, values: list[Any]) -> None:
+        """What the code will push after the effects."""
+        for value in values:
+            self.rebuild.need(value)
+
+    def body(self, values: list[Any]) -> tuple[Code, list[str]]:
+        """Everything up to the effects, and temporaries of the values, which were `need`ed."""
+        rebuild = self.rebuild
+        graph_code = self._run_graph()
+        out = rebuild.load_sources() + graph_code
+        names = []
+        if not self.effects and len(values) == 1:
+            return out + rebuild.value(values[0]), []
+        for value in values:
+            name = rebuild.temporary()
+            out += rebuild.value(value) + make.store_fast(name)
+            names.append(name)
+        prepared: list[Code] = []
+        for effect in self.effects:
+            code, effect_code = self._effect(effect)
+            out += code
+            prepared.append(effect_code)
+        for effect_code in prepared:
+            out += effect_code
+        return out, names
+
+    # ---- the graph ----
+
+    def _run_graph(self) -> Code:
+        session, rebuild = self.session, self.rebuild
+        recorder = session.recorder
+        graph = recorder.graph
+        nodes = [recorder.node_of(t) for t in rebuild.outputs]
+        graph.output(tuple(nodes))
+        _trim(graph)
+        if not any(n.op in ("call_function", "call_method") for n in graph.nodes):
+            return []
+        name = f"__compiled_fn_{session.options.next_name()}"
+        inputs = []
+        for node in graph.nodes:
+            if node.op != "placeholder":
+                break
+            inputs.append(next(i for i in recorder.inputs if i.node is node))
+        self.region = Region(
+            name,
+            graph,
+            recorder.attributes,
+            [i.source for i in inputs],  # type: ignore[misc]
+            [i.fake for i in inputs],
+            session.fake_mode,
+        )
+        code = make.load_global(name, True)
+        for info in inputs:
+            rebuild.need_source(info.source)  # type: ignore[arg-type]
+        shared = _shared_prefixes([i.source for i in inputs])
+        for source in shared:
+            rebuild.need_source(source)
+        loads: Code = []
+        for info in inputs:
+            loads += _Late(rebuild, info.source).code()  # type: ignore[arg-type]
+        code += loads + make.call(len(inputs))
+        names: dict[int, str] = {}
+        if not rebuild.outputs:
+            return code + make.pop_top()
+        code += make.unpack_sequence(len(rebuild.outputs))
+        for tensor in rebuild.outputs:
+            temporary = names[id(tensor)] = rebuild.temporary()
+            code += make.store_fast(temporary)
+        rebuild.take_outputs(names)
+        return code
+
+    # ---- effects ----
+
+    def _effect(self, effect: Effect) -> tuple[Code, Code]:
+        """Code that makes the new value, and code that puts it where it belongs."""
+        rebuild = self.rebuild
+        kind = effect.kind
+        name = rebuild.temporary()
+        if kind == "delete attribute":
+            args = rebuild.source(_of(effect)) + make.load_const(effect.name)
+            return [], rebuild._call(object.__delattr__, args, 2) + make.pop_top()
+        if kind in _MANY:
+            return self._contents(effect, name)
+        made = rebuild.value(effect.value) + make.store_fast(name)
+        load = make.load_fast(name)
+        if kind == "cell":
+            return made, load + make.store_deref(effect.name)
+        if kind == "global":
+            return made, load + make.store_global(effect.name)
+        target = rebuild.source(_of(effect))
+        if kind == "attribute":
+            return made, load + target + make.store_attr(effect.name)
+        if kind == "item":
+            key = rebuild.temporary()
+            made += rebuild.value(effect.name) + make.store_fast(key)
+            return made, load + target + make.load_fast(key) + make.store_subscr()
+        args = target + make.load_const(effect.name) + load
+        return made, rebuild._call(object.__setattr__, args, 3) + make.pop_top()
+
+    def _contents(self, effect: Effect, name: str) -> tuple[Code, Code]:
+        rebuild = self.rebuild
+        if effect.kind == "dict":
+            made: Code = []
+            for key, value in effect.value:
+                made += rebuild.value(key) + rebuild.value(value) + make.build_tuple(2)
+        else:
+            made = [x for v in effect.value for x in rebuild.value(v)]
+        made += make.build_list(len(effect.value)) + make.store_fast(name)
+        target = rebuild.source(_of(effect))
+        if effect.kind == "list":
+            code = make.load_fast(name) + target + make.load_const(slice(None))
+            return made, code + make.store_subscr()
+        fill = "extend" if effect.kind == "deque" else "update"
+        code = target + make.load_method("clear") + make.call(0) + make.pop_top()
+        code += target + make.load_method(fill) + make.load_fast(name) + make.call(1)
+        return made, code + make.pop_top()
+
+    # ---- the whole ----
+
+    def returning(self, value: Any) -> types.CodeType:
+        """Code that returns the value."""
+        self.need([value])
+        body, names = self.body([value])
+        program = begin(self.frame)
+        program.instructions += body
+        for name in names:
+            program.instructions += make.load_fast(name)
+        program.instructions += make.return_value()
+        return finish(program, self.frame)
+
+
+_MANY = frozenset(("list", "dict", "set", "deque"))
+
+
+def _of(effect: Effect) -> Any:
+    assert effect.target is not None
+    return effect.target
+
+
+class _Late:
+    """A source that is loaded by name once the names are given."""
+
+    def __init__(self, rebuild: Rebuild, source: Any) -> None:
+        self.rebuild = rebuild
+        self.source = source
+
+    def code(self) -> Code:
+        rebuild = self.rebuild
+        source = self.source
+        plain = isinstance(source, LocalSource) and not source.is_cell
+        if source in rebuild.sources and rebuild.sources[source] is None and not plain:
+            rebuild.sources[source] = rebuild.temporary()
+        return rebuild.source(source)
+
+
+def _shared_prefixes(sources: list[Any]) -> list[Any]:
+    """Inner sources that several inputs start from, roots first."""
+    count: dict[Any, int] = {}
+    for source in sources:
+        for part in source.path():
+            if part is not source and part.base is not None:
+                count[part] = count.get(part, 0) + 1
+    return [part for part, n in count.items() if n > 1]
+
+
+def _trim(graph: Any) -> None:
+    """Drop reads of items that nobody uses, inputs that are not used, and idle switches."""
+    switches = []
+    work = False
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node.target is _native.set_grad:
+            switches.append(node)
+            continue
+        if not node.users and (
+            node.op == "placeholder"
+            or (node.op == "call_function" and node.target is operator.getitem)
+        ):
+            graph.erase_node(node)
+        elif node.op in ("call_function", "call_method"):
+            work = True
+    if not work and (not switches or switches[0].args[0] == bool(state.get_grad())):
+        for node in switches:
+            graph.erase_node(node)
+
+
+def begin(frame: Frame) -> Program:
+    """An empty program with the frame's signature; its cells are plain variables."""
+    code = frame.code
+    program = Program.like(code)
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    program.varnames = list(code.co_varnames[:count])
+    program.cellvars = []
+    program.consts = [None]
+    program.names = []
+    program.instructions = make.begin([], program.freevars)
+    return program
+
+
+def finish(program: Program, frame: Frame) -> types.CodeType:
+    """Assemble, with the function's first line as the place of what was made."""
+    return assemble(program)

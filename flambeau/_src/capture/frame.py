@@ -1,0 +1,241 @@
+"""The capture of a frame: interpret it, and write the code that replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.capture import arithmetic, attributes, calls, opcodes, resume
+from flambeau._src.capture.emit import Emission
+from flambeau._src.capture.guards import Guard, Kind
+from flambeau._src.capture.interpreter import (
+    NULL,
+    RETURNED,
+    Frame,
+    Pending,
+    prepare,
+    unwind,
+)
+from flambeau._src.capture.outcome import (
+    Captured,
+    CaptureOptions,
+    GraphBreak,
+    InternalError,
+    Raised,
+    Skip,
+    Unsupported,
+)
+from flambeau._src.capture.session import Protocol, Session
+from flambeau._src.capture.source import LocalSource
+from flambeau._src.capture.strings import printable
+from flambeau._src.capture.tables import PREPARED
+from flambeau._src.core import state
+
+__all__ = ["capture"]
+
+_GENERATORS = 0x0020 | 0x0080 | 0x0200
+_BROKEN = -3
+_ATTEMPTS = 8
+_PROTOCOL = Protocol(
+    calls.call,
+    calls.call_method,
+    calls.inline,
+    calls.run_pure,
+    attributes.get,
+    arithmetic.binary,
+    arithmetic.truth,
+    arithmetic.get_item,
+)
+
+
+def capture(
+    code: CodeType,
+    arguments: Mapping[str, Any],
+    globals_: dict[str, Any],
+    builtins: Any,
+    function: Any,
+    options: CaptureOptions,
+) -> Captured | Skip:
+    """Replacement code for a call of `code` with these arguments.
+
+    `arguments` are the bound arguments and free variables by name, cells dereferenced. Nothing
+    outside is changed, whatever comes of it. Raises InternalError where the capture itself fails.
+    """
+    if code.co_flags & _GENERATORS:
+        return Skip("A generator or coroutine is captured where it is used.", True)
+    assert opcodes is not None
+    grad = _native.get_grad()
+    stop: int | None = None
+    limit: Unsupported | None = None
+    for _ in range(_ATTEMPTS):
+        session = Session(options, _PROTOCOL)
+        frame = _outer_frame(session, code, arguments, globals_, function)
+        try:
+            return _attempt(session, frame, stop, limit)
+        except Unsupported as found:
+            if limit is not None and (stop is None or session.step >= stop):
+                # The state at the break itself cannot leave the graph: nothing can be gained here.
+                where = _where(found, frame)
+                return Skip(f"{limit.reason} {found.reason}", True, where, _breaks(limit, frame))
+            if stop is None and session.step == 0:
+                return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
+            stop, limit = session.step, found
+            if found.where is None:
+                found.where, found.stack = frame.where(), (frame.where(),)
+        except Raised as raised:
+            raise InternalError(
+                f"An exception of the program escaped: {raised.error!r}", frame.where()
+            ) from raised
+        except Exception as error:
+            raise InternalError(f"{type(error).__name__}: {error}", frame.where()) from error
+        finally:
+            _native.set_grad(grad)
+    return Skip("The breaks of the function do not settle.", True, None)
+
+
+def _where(limit: Unsupported, frame: Frame) -> tuple[str, int, str]:
+    return limit.where or frame.where()
+
+
+def _breaks(limit: Unsupported, frame: Frame) -> tuple[GraphBreak, ...]:
+    where = _where(limit, frame)
+    return (GraphBreak(limit.reason, limit.remedy, where, limit.stack or (where,)),)
+
+
+def _outer_frame(
+    session: Session,
+    code: CodeType,
+    arguments: Mapping[str, Any],
+    globals_: dict[str, Any],
+    function: Any,
+) -> Frame:
+    prepared = prepare(code, PREPARED)
+    slots: list[Any] = [NULL] * len(prepared.slots)
+    free = len(slots) - len(code.co_freevars)
+    for i, name in enumerate(code.co_varnames):
+        if name in arguments and i < free:
+            slots[i] = Pending(arguments[name], LocalSource(name))
+    cells = getattr(function, "__closure__", None) or ()
+    for i, (name, cell) in enumerate(zip(code.co_freevars, cells, strict=True)):
+        slots[free + i] = session.heap.enter_cell(cell, LocalSource(name, True))
+    frame = Frame(prepared, slots, globals_, None)
+    frame.function = function
+    return frame
+
+
+def _attempt(
+    session: Session, frame: Frame, stop: int | None, limit: Unsupported | None
+) -> Captured | Skip:
+    how = _run(session, frame, -1 if stop is None else stop)
+    options = session.options
+    session.frame = frame
+    session.guards.add(Guard(Kind.STATE, None, thread_state()))
+    if len(session.heap.distinct) > 1:
+        _distinct(session, session.heap.distinct)
+    if len(session.tensor_sources) > 1:
+        _distinct(session, session.tensor_sources)
+    if how == RETURNED:
+        emission = Emission(session, frame, _own_cells(frame))
+        code = emission.returning(frame.result)
+        if emission.region is None and not options.keep_empty:
+            return Skip("No operator on tensors was met.", False, None)
+        return _captured(session, emission, code, [], [])
+    assert limit is not None
+    reason = GraphBreak(
+        limit.reason, limit.remedy, _where(limit, frame), limit.stack or (frame.where(),)
+    )
+    loop = resume.in_loop(frame)
+    if loop:
+        return Skip(
+            f"{limit.reason} The break is in a loop of {frame.code.co_qualname}, which is run as "
+            "it is; the functions that it calls are captured on their own.",
+            True,
+            reason.where,
+            (reason,),
+        )
+    emission = Emission(session, frame, _own_cells(frame))
+    code, resumes = resume.broken(session, frame, emission)
+    return _captured(session, emission, code, [reason], resumes)
+
+
+def _distinct(session: Session, sources: list[Any]) -> None:
+    modules = session.modules
+    loose = tuple(s for s in dict.fromkeys(sources) if not modules.owns(s))
+    if len(loose) > 1:
+        session.guards.add(Guard(Kind.NOT_SAME, loose[0], loose))
+
+
+def _captured(
+    session: Session,
+    emission: Emission,
+    code: CodeType,
+    breaks: list[GraphBreak],
+    resumes: list[CodeType],
+) -> Captured:
+    return Captured(
+        code,
+        emission.region,
+        session.guards,
+        {},
+        breaks,
+        resumes,
+        session.recorder.operators,
+    )
+
+
+def _own_cells(frame: Frame) -> dict[int, str]:
+    code = frame.code
+    first = len(frame.locals) - len(code.co_freevars)
+    return {id(frame.locals[first + i]): name for i, name in enumerate(code.co_freevars)}
+
+
+def _run(session: Session, frame: Frame, stop: int) -> int:
+    """Interpret the outermost frame; _BROKEN before the instruction number `stop`."""
+    session.frame = frame
+    session.depth = 1
+    steps = frame.prepared.steps
+    while True:
+        if session.step == stop:
+            return _BROKEN
+        at = frame.at
+        handler, ins = steps[at]
+        frame.at = at + 1
+        try:
+            goal = handler(session, frame, ins)
+        except Raised as raised:
+            session.frame = frame
+            session.depth = 1
+            error = raised.error
+            if at not in frame.prepared.protected:
+                raise Unsupported(_leaving(error), "Handle it inside the function.") from None
+        else:
+            if goal is not None:
+                if goal == RETURNED:
+                    return goal
+                frame.at = goal
+            session.step += 1
+            continue
+        session.step += 1
+        unwind(session, frame, at, error)
+
+
+def _leaving(error: BaseException) -> str:
+    text = f": {error}" if printable(error) and str(error) else ""
+    return f"The program raises {type(error).__name__}{text}, and does not handle it."
+
+
+def thread_state() -> dict[str, Any]:
+    """What the guards check of the thread and the process."""
+    thread, process = state.thread, state.process
+    return {
+        "grad": _native.get_grad(),
+        "inference": _native.get_inference(),
+        "active": _native.get_active(),
+        "suspended": _native.get_suspended(),
+        "autocast": dict(thread.autocast),
+        "default_dtype": process.default_dtype,
+        "default_device": process.default_device,
+        "deterministic": process.deterministic,
+    }

@@ -1,0 +1,122 @@
+"""Generators of interpreted functions: iterators that native code can use too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, run, unwind
+from flambeau._src.capture.outcome import Raised, Unsupported
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["Generator"]
+
+
+class Generator:
+    """A suspended frame. Its methods are for native code; the interpreter calls `resume`."""
+
+    __slots__ = ("call", "done", "frame", "running", "session", "started")
+
+    def __init__(self, session: Session, frame: Frame) -> None:
+        self.session = session
+        self.frame = frame
+        self.started = self.running = self.done = False
+        self.call: Any = None  # (function, args, kwargs) that it is the result of
+
+    def resume(self, value: Any = None) -> Any:
+        """The next item. Raises Raised(StopIteration) at the end."""
+        session = self.session
+        self._enter()
+        if self.done:
+            self.running = False
+            return session.raise_(StopIteration())
+        if not self.started and value is not None:
+            self.running = False
+            session.raise_(TypeError("can't send non-None value to a just-started generator"))
+        self.started = True
+        self.frame.stack.append(value)
+        return self._run()
+
+    def throw_(self, error: BaseException) -> Any:
+        """Raise inside, where the frame is suspended; the next item, if it goes on."""
+        session = self.session
+        self._enter()
+        if self.done or not self.started:
+            self.running = False
+            self.done = True
+            raise Raised(error)
+        frame = self.frame
+        at = frame.at - 1
+        if frame.prepared.steps[at][1].opname != "YIELD_VALUE":
+            raise Unsupported("An exception is thrown into a generator.")
+        self.started = True
+        if at not in frame.prepared.protected:
+            self.done, self.running = True, False
+            raise Raised(error)
+        if _delegates(frame):
+            raise Unsupported("An exception is thrown into a generator that delegates.")
+        unwind(session, frame, at, error)
+        return self._run()
+
+    def close_(self) -> None:
+        """Raise GeneratorExit inside."""
+        if self.done or not self.started:
+            self.done = True
+            return
+        try:
+            self.throw_(GeneratorExit())
+        except Raised as raised:
+            if not isinstance(raised.error, (GeneratorExit, StopIteration)):
+                raise
+            return
+        self.session.raise_(RuntimeError("generator ignored GeneratorExit"))
+
+    def _enter(self) -> None:
+        if self.running:
+            self.session.raise_(ValueError("generator already executing"))
+        self.running = True
+
+    def _run(self) -> Any:
+        session = self.session
+        frame = self.frame
+        frame.parent = session.frame
+        handled = session.handled
+        try:
+            how = run(session, frame)
+        except Raised as raised:
+            self.done = True
+            if isinstance(raised.error, StopIteration):  # 3.11: the frame has no handler for it
+                error = RuntimeError("generator raised StopIteration")
+                error.__cause__ = error.__context__ = raised.error
+                raise Raised(error) from None
+            raise
+        finally:
+            self.running = False
+            session.handled = handled
+        if how == YIELDED:
+            return frame.result
+        assert how == RETURNED
+        self.done = True
+        result = frame.result
+        return session.raise_(StopIteration() if result is None else StopIteration(result))
+
+    # ---- for native code ----
+
+    def __iter__(self) -> Generator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.resume()
+        except Raised as raised:
+            raise raised.error from None
+
+
+def _delegates(frame: Frame) -> bool:
+    """Whether the frame is suspended in a `yield from`."""
+    steps = frame.prepared.steps
+    at = frame.at
+    while at < len(steps) and steps[at][1].opname in ("RESUME", "NOP"):
+        at += 1
+    return at < len(steps) and steps[at][1].opname == "JUMP_BACKWARD_NO_INTERRUPT"

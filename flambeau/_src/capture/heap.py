@@ -1,0 +1,268 @@
+"""The private heap: what the captured program sees of the objects outside.
+
+The program is not run on the user's objects. Constants, functions, classes and instances stand for
+themselves; a container gets a *twin*, a copy of its own type whose items are inside values; a
+tensor gets a fake tensor. Attributes that are written go to an overlay. So native functions work on
+inside values as they do outside, nothing that the program does can be seen by the user, a capture
+can be given up at any time, and what has changed is found by comparing (`effects.py`).
+
+Everything is entered through `enter(value, source)`, which guards what it reads.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture import library
+from flambeau._src.capture.guards import Guard, Kind
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source, TypeSource
+from flambeau._src.capture.values import containers, tensors
+from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
+from flambeau._src.core.size import Size
+from flambeau._src.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["Heap", "Known"]
+
+
+class Known:
+    """An outside object: `real` itself, `inside` what stands for it, and where it is found.
+
+    `before` is what a twin held at first. Of an instance, `read` holds the attributes that were
+    entered and `attrs` what they are now.
+    """
+
+    __slots__ = ("attrs", "before", "inside", "read", "real", "source", "whole")
+
+    def __init__(self, real: Any, inside: Any, source: Source) -> None:
+        self.real = real
+        self.inside = inside
+        self.source = source
+        self.before: Any = None
+        self.read: dict[str, Any] = {}
+        self.attrs: dict[str, Any] = {}
+        self.whole = False
+
+
+class Heap:
+    """The outside objects that a capture has met, by either side."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.by_real: dict[int, Known] = {}
+        self.by_inside: dict[int, Known] = {}
+        self.fresh: dict[int, Any] = {}  # instances and functions that the program made
+        self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
+        self.distinct: list[Source] = []  # sources that must give different objects
+
+    # ---- entering ----
+
+    def guard(self, kind: Kind, source: Source, expected: Any = None) -> None:
+        """Add a guard for what is about to be relied upon."""
+        session = self.session
+        session.guards.add(Guard(kind, source, expected, "", session.where()))
+
+    def enter(self, value: Any, source: Source) -> Any:
+        """The inside form of an outside object that is found at `source`, guarded."""
+        kind = type(value)
+        if kind in ATOMS:
+            if value is None:
+                self.guard(Kind.NONE, source)
+            else:
+                self.guard(Kind.EQUALS, source, value)
+            return value
+        known = self.by_real.get(id(value))
+        if known is not None:
+            if known.source != source:
+                self.guard(Kind.SAME, source, known.source)
+            return known.inside
+        inside = self.by_inside.get(id(value))
+        if inside is not None:
+            raise Unsupported("An inside value was found outside.")
+        if kind is types.FunctionType:
+            self.guard(Kind.FUNCTION, source, value.__code__)
+            return self._know(value, value, source).inside
+        if isinstance(value, Tensor):
+            return tensors.enter(self, value, source)
+        return self._enter_object(value, kind, source)
+
+    def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
+        if is_reference(value) or kind is types.ModuleType:
+            self.guard(Kind.ID, source, value)
+            return self._know(value, value, source).inside
+        if kind is types.MethodType:
+            self.guard(Kind.TYPE, source, kind)
+            made = types.MethodType(
+                self.enter(value.__func__, AttrSource(source, "__func__")),
+                self.enter(value.__self__, AttrSource(source, "__self__")),
+            )
+            return self._know(value, made, source).inside
+        if kind is Size or kind is slice or (kind is tuple and is_plain(value)):
+            self.guard(Kind.EQUALS, source, value)
+            return self._know(value, value, source).inside
+        enter = containers.ENTER.get(kind)
+        if enter is None and isinstance(value, tuple(containers.ENTER)):
+            enter = next(e for k, e in containers.ENTER.items() if isinstance(value, k))
+            if kind.__dictoffset__ and kind is not collections.OrderedDict and value.__dict__:
+                enter = containers.refuse_attributes
+        if enter is None and library.is_module(value):
+            self.session.modules.enter(self._know(value, value, source))
+            return value
+        self.guard(Kind.TYPE, source, kind)
+        self.distinct.append(source)
+        if enter is not None:
+            return enter(self, value, source)
+        self._know(value, value, source)
+        return value
+
+    def _know(self, real: Any, inside: Any, source: Source) -> Known:
+        known = Known(real, inside, source)
+        self.by_real[id(real)] = known
+        self.by_inside[id(inside)] = known
+        return known
+
+    know = _know
+
+    def known(self, inside: Any) -> Known | None:
+        """What is known of an inside value that came from outside; None: made in the program."""
+        found = self.by_inside.get(id(inside))
+        return found if found is not None and found.inside is inside else None
+
+    def source_of(self, inside: Any) -> Source | None:
+        """Where the outside form of an inside value is found."""
+        found = self.by_inside.get(id(inside))
+        return found.source if found is not None and found.inside is inside else None
+
+    def made(self, value: Any) -> Any:
+        """Note that the program made this instance or function."""
+        self.fresh[id(value)] = value
+        return value
+
+    def is_made(self, value: Any) -> bool:
+        """Whether the program made this instance or function."""
+        return id(value) in self.fresh
+
+    # ---- attributes of outside instances ----
+
+    def instance_dict(self, known: Known) -> dict[str, Any] | None:
+        """The real `__dict__` of an outside instance, None where it has none."""
+        found = getattr(known.real, "__dict__", None)
+        return found if isinstance(found, dict) else None
+
+    def has_attribute(self, known: Known, name: str) -> bool:
+        """Whether the instance's own `__dict__` has the name (guarded)."""
+        if name in known.attrs:
+            return True
+        if known.whole or name in known.read:
+            return False  # deleted
+        real = self.instance_dict(known)
+        return real is not None and name in real
+
+    def read_attribute(self, known: Known, name: str) -> Any:
+        """The instance attribute, which is there."""
+        if name in known.attrs:
+            return known.attrs[name]
+        real = self.instance_dict(known)
+        assert real is not None
+        inside = self.enter(real[name], AttrSource(known.source, name))
+        known.read[name] = known.attrs[name] = inside
+        return inside
+
+    def lacks_attribute(self, known: Known, name: str) -> None:
+        """Guard that the instance's own `__dict__` lacks the name."""
+        real = self.instance_dict(known)
+        if real is not None and name not in known.attrs and name not in known.read:
+            self.guard(Kind.NO_KEY, AttrSource(known.source, "__dict__"), name)
+
+    def whole_dict(self, known: Known) -> dict[str, Any]:
+        """All attributes as a dict that may be changed: the instance's `__dict__`, inside."""
+        if not known.whole:
+            real = self.instance_dict(known)
+            if real is None:
+                raise Unsupported(f"`__dict__` of a {type(known.real).__name__} is not a dict.")
+            base = AttrSource(known.source, "__dict__")
+            self.guard(Kind.KEYS, base, list(real))
+            written = known.attrs
+            now: dict[str, Any] = {}
+            for name in real:
+                if name in written:
+                    now[name] = written[name]
+                elif name not in known.read:
+                    now[name] = self.enter(real[name], AttrSource(known.source, name))
+                    known.read[name] = now[name]
+            now.update(written)
+            known.attrs = now
+            known.whole = True
+            known.read.setdefault("", None)
+        return known.attrs
+
+    # ---- cells ----
+
+    def enter_cell(self, cell: Any, source: Source) -> Any:
+        """An inside cell for an outside one; `source` is its contents'."""
+        known = self.by_real.get(id(cell))
+        if known is None:
+            inside = types.CellType()
+            known = Known(cell, inside, source)
+            self.by_real[id(cell)] = known
+            self.cells[id(inside)] = known
+            known.before = _UNREAD
+        return known.inside
+
+    def read_cell(self, cell: Any) -> Any:
+        """The contents of an inside cell. Raises ValueError for an empty one."""
+        known = self.cells.get(id(cell))
+        if known is not None and known.before is _UNREAD:
+            value = known.real.cell_contents
+            known.before = cell.cell_contents = self.enter(value, known.source)
+        return cell.cell_contents
+
+    def write_cell(self, cell: Any, value: Any) -> None:
+        """Set the contents of an inside cell."""
+        known = self.cells.get(id(cell))
+        if known is not None and known.before is _UNREAD:
+            known.before = _UNWRITTEN
+        cell.cell_contents = value
+
+    def changed_cells(self) -> list[Known]:
+        """Outside cells whose contents the program set."""
+        changed = []
+        for known in self.cells.values():
+            if known.before is _UNREAD:
+                continue
+            try:
+                now = known.inside.cell_contents
+            except ValueError:
+                now = _UNREAD
+            if now is not known.before:
+                changed.append(known)
+        return changed
+
+
+class _Mark:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_UNREAD = _Mark("unread")
+_UNWRITTEN = _Mark("unread, then written")
+
+
+def type_source(source: Source | None) -> Source | None:
+    """Where the type of an object is found."""
+    return None if source is None else TypeSource(source)
+
+
+def key_source(base: Source, key: Any, index: int) -> Source:
+    """Where a dict's value is found: under the key if it is a constant, else under its place."""
+    if is_plain(key):
+        return ItemSource(base, key)
+    return ItemSource(base, KeySource(base, index))

@@ -1,0 +1,197 @@
+"""Iterating: over native iterables as they are, over users' by their methods."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import sys
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.lookup import special
+from flambeau._src.capture.natives import CONTAINERS, ITERATORS
+from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.values.constant import ATOMS
+from flambeau._src.capture.values.tensors import is_tensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = [
+    "END_FOR_KEEPS_ITERATOR",
+    "UserIterator",
+    "items",
+    "iterator",
+    "length",
+    "mapping",
+    "native_iterable",
+    "next_",
+]
+
+#: From 3.13 on END_FOR leaves the iterator to a POP_TOP.
+END_FOR_KEEPS_ITERATOR = sys.version_info >= (3, 13)
+
+
+class UserIterator:
+    """A user's iterator for native code: `__next__` is interpreted."""
+
+    __slots__ = ("inside", "session")
+
+    def __init__(self, session: Session, inside: Any) -> None:
+        self.session = session
+        self.inside = inside
+
+    def __iter__(self) -> UserIterator:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next_(self.session, self.inside)
+        except Raised as raised:
+            raise raised.error from None
+
+
+class _Sequence:
+    """The iterator of an object that has only `__getitem__`."""
+
+    __slots__ = ("at", "inside")
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+        self.at = 0
+
+
+def _is_native(value: Any) -> bool:
+    kind = type(value)
+    return kind in CONTAINERS or kind in ITERATORS or kind in ATOMS or kind is Generator
+
+
+def iterator(s: Session, value: Any) -> Any:
+    """`iter(value)`."""
+    kind = type(value)
+    if kind is Generator or kind in ITERATORS or kind is UserIterator or kind is _Sequence:
+        return value
+    if kind in CONTAINERS or kind in ATOMS:
+        return s.native(iter, value)
+    if is_tensor(value):
+        return iter(unbound(s, value))
+    method = special(kind, "__iter__")
+    if isinstance(value, enum.EnumMeta):
+        return iter(list(value))
+    if method is None:
+        if special(kind, "__getitem__") is not None:
+            return _Sequence(value)
+        return s.raise_(TypeError(f"'{kind.__name__}' object is not iterable"))
+    if type(method) is types.FunctionType:
+        if isinstance(value, type):
+            return s.native(iter, value)
+        found = s.call(method, (value,), {})
+        if type(found) in ITERATORS or type(found) in (Generator, _Sequence):
+            return found
+        if special(type(found), "__next__") is None:
+            text = f"iter() returned non-iterator of type '{type(found).__name__}'"
+            return s.raise_(TypeError(text))
+        return found
+    if isinstance(value, (list, tuple, dict, set, frozenset)):
+        return s.native(iter, value)
+    raise Unsupported(f"A {kind.__name__} is iterated over.")
+
+
+def unbound(s: Session, tensor: Any) -> tuple[Any, ...]:
+    """A tensor's parts along its first dimension."""
+    if tensor.dim() == 0:
+        s.raise_(TypeError("iteration over a 0-d tensor"))
+    found: tuple[Any, ...] = s.recorder.method("unbind", tensor)
+    return found
+
+
+def next_(s: Session, it: Any) -> Any:
+    """`next(it)`. Raises Raised(StopIteration) at the end."""
+    kind = type(it)
+    if kind is Generator:
+        return it.resume()
+    if kind in ITERATORS:
+        return s.recorder.watch(next, (it,), {}) if kind in _CALLING else s.native(next, it)
+    if kind is UserIterator:
+        return next_(s, it.inside)
+    if kind is _Sequence:
+        method = special(type(it.inside), "__getitem__")
+        try:
+            value = s.call(method, (it.inside, it.at), {})
+        except Raised as raised:
+            if isinstance(raised.error, IndexError):
+                return s.raise_(StopIteration())
+            raise
+        it.at += 1
+        return value
+    method = special(kind, "__next__")
+    if method is None:
+        return s.raise_(TypeError(f"'{kind.__name__}' object is not an iterator"))
+    return s.call(method, (it,), {})
+
+
+#: Iterators that compute as they go.
+_CALLING = ITERATORS - {type(iter(x)) for x in ([], (), {}, set(), "", range(0))} - {enumerate, zip}
+
+
+def native_iterable(s: Session, value: Any) -> Any:
+    """Something that native code can iterate over."""
+    if _is_native(value):
+        return value
+    if is_tensor(value):
+        return unbound(s, value)
+    if isinstance(value, (UserIterator, _Sequence)):
+        return UserIterator(s, value)
+    it = iterator(s, value)
+    return it if _is_native(it) else UserIterator(s, it)
+
+
+def items(s: Session, value: Any, limit: int | None = None) -> list[Any]:
+    """All items of an iterable (one more than `limit` at most)."""
+    if type(value) in (list, tuple):
+        return list(value)
+    it = iterator(s, value)
+    found: list[Any] = []
+    while limit is None or len(found) <= limit:
+        try:
+            found.append(next_(s, it))
+        except Raised as raised:
+            if isinstance(raised.error, StopIteration):
+                break
+            raise
+    return found
+
+
+def mapping(s: Session, value: Any) -> dict[Any, Any]:
+    """A native mapping with the items of any mapping."""
+    if isinstance(value, dict) and type(value).keys in (dict.keys, _ODICT_KEYS):
+        return value
+    if not isinstance(value, Mapping) and special(type(value), "keys") is None:
+        s.raise_(TypeError(f"'{type(value).__name__}' object is not a mapping"))
+    keys = items(s, s.call_method(value, "keys"))
+    return {k: s.get_item(value, k) for k in keys}
+
+
+_ODICT_KEYS = collections.OrderedDict.keys
+
+
+def length(s: Session, value: Any) -> int:
+    """`len(value)`."""
+    kind = type(value)
+    if is_tensor(value) or kind in CONTAINERS or kind in ATOMS:
+        return s.native(len, value)  # type: ignore[no-any-return]
+    method = special(kind, "__len__")
+    if method is None:
+        return s.raise_(TypeError(f"object of type '{kind.__name__}' has no len()"))  # type: ignore[no-any-return]
+    if type(method) is types.FunctionType:
+        if isinstance(value, type):
+            return s.native(len, value)  # type: ignore[no-any-return]
+        n = s.call(method, (value,), {})
+        if type(n) is not int:
+            raise Unsupported("`__len__` gave something that is no int.")
+        if n < 0:
+            s.raise_(ValueError("__len__() should return >= 0"))
+        return n
+    return s.native(len, value)  # type: ignore[no-any-return]

@@ -1,0 +1,66 @@
+"""What is the library's own, and how its functions are treated: by the file that holds them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType
+from typing import Any
+
+__all__ = ["LEAF", "PLAIN", "is_library", "is_module", "kind_of_code"]
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+
+LEAF = "leaf"  # a call is one node of the graph
+PLAIN = "plain"  # interpreted, as the user's functions are
+
+#: Files and folders whose functions are nodes; everything else of the library is interpreted.
+_LEAVES = (
+    "nn/functional.py",
+    "nn/_functional/",
+    "nn/_reduction.py",
+    "functional.py",
+    "_tensor.py",
+    "_nn.py",
+    "_src/",
+    "linalg/",
+    "fft/",
+    "special/",
+    "sparse/",
+    "nested/",
+    "overrides.py",
+)
+_known: dict[str, str | None] = {}
+
+
+def kind_of_code(code: CodeType) -> str | None:
+    """LEAF or PLAIN for the library's code, None for others'."""
+    file = code.co_filename
+    if file in _known:
+        return _known[file]
+    kind = None
+    if file.startswith(_ROOT):
+        rest = file[len(_ROOT) :].replace(os.sep, "/")
+        kind = LEAF if rest.startswith(_LEAVES) else PLAIN
+    _known[file] = kind
+    return kind
+
+
+def is_library(module_name: str | None) -> bool:
+    """Whether a module of this name is the library's (under its own name or as torch)."""
+    if not module_name:
+        return False
+    module = sys.modules.get(module_name)
+    return (getattr(module, "__file__", None) or "").startswith(_ROOT)
+
+
+def is_library_globals(globals_: dict[str, Any]) -> bool:
+    """Whether a function with these globals is the library's."""
+    return str(globals_.get("__file__") or "").startswith(_ROOT)
+
+
+def is_module(value: Any) -> bool:
+    """Whether the object is an nn.Module that counts its mutations."""
+    d = getattr(value, "__dict__", None)
+    return isinstance(d, dict) and "_stamp" in d and "_parameters" in d and "_modules" in d

@@ -1,0 +1,178 @@
+"""Native functions: which may run on inside values as they are, and when.
+
+A native function is run if it does nothing but compute from its arguments. What it may do to them
+matters: *structural* ones move items about; others hash, compare or print them, which would run
+Python code of the items' classes unseen. For those the arguments are graded first.
+"""
+
+from __future__ import annotations
+
+import _bisect
+import _collections
+import _functools
+import _heapq
+import _operator
+import builtins
+import collections
+import itertools
+import math
+import re
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture import library
+from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.values.constant import ATOMS, is_reference
+from flambeau._src.core.size import Size
+from flambeau._src.interp.fake import FakeTensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = [
+    "CONTAINERS",
+    "ITERATORS",
+    "NATIVE",
+    "PLAIN",
+    "PURE",
+    "PYTHON",
+    "STRUCTURAL",
+    "TENSORS",
+    "check_key",
+    "grade",
+]
+
+_EMPTY: Any = ()
+#: Containers whose methods and protocols are native.
+CONTAINERS: frozenset[type] = frozenset(
+    {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict}
+    | {collections.defaultdict, bytearray, slice, Size}
+    | {type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType}
+    | {type(collections.OrderedDict().keys()), type(collections.OrderedDict().values())}
+    | {type(collections.OrderedDict().items())}
+)
+#: Iterators of native code.
+ITERATORS: frozenset[type] = frozenset(
+    {
+        type(iter(x))
+        for x in ([], (), {}, set(), "", "é", b"", range(0), range(1 << 70), bytearray())
+    }
+    | {type(iter({}.values())), type(iter({}.items())), type(reversed([])), type(reversed({}))}
+    | {type(reversed({}.values())), type(reversed({}.items()))}
+    | {type(iter(collections.deque())), type(reversed(collections.deque()))}
+    | {type(iter(collections.OrderedDict())), enumerate, zip, map, filter, reversed}
+    | {v for v in vars(itertools).values() if isinstance(v, type)}
+)
+#: Objects whose protocols (arithmetic, comparison, indexing, truth) are native.
+NATIVE: frozenset[type] = ATOMS | CONTAINERS | ITERATORS | {re.Pattern, re.Match}
+
+#: Grades of a value.
+PLAIN, TENSORS, PYTHON = 0, 1, 2
+
+_BEHAVIOUR = ("__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__bool__", "__len__")
+
+
+def _functions(module: Any) -> set[Any]:
+    return {v for v in vars(module).values() if isinstance(v, types.BuiltinFunctionType)}
+
+
+#: Functions without effects on anything but their arguments, and whose results depend on nothing
+#: else.
+PURE: set[Any] = (
+    _functions(math)
+    | _functions(_operator)
+    | _functions(_bisect)
+    | _functions(_heapq)
+    | {builtins.abs, builtins.all, builtins.any, builtins.ascii, builtins.bin, builtins.chr}
+    | {builtins.divmod, builtins.format, builtins.hex, builtins.max, builtins.min, builtins.oct}
+    | {builtins.ord, builtins.pow, builtins.repr, builtins.round, builtins.sorted, builtins.sum}
+    | {_functools.reduce, builtins.hash, int.from_bytes, float.fromhex, str.maketrans}
+    | {bytes.fromhex, _collections._count_elements}  # type: ignore[attr-defined]
+)
+
+#: Methods that only move items, by name; all others of containers hash, compare or print.
+STRUCTURAL = frozenset(
+    ("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem", "clear")
+    + ("copy", "reverse", "rotate", "keys", "values", "items", "__len__", "__iter__", "__next__")
+    + ("__reversed__", "move_to_end", "__copy__", "__bool__", "__length_hint__")
+)
+
+#: Methods of a dict or set whose keys must hash natively.
+KEYED = frozenset(
+    ("__getitem__", "__setitem__", "__delitem__", "__contains__", "get", "setdefault", "update")
+    + ("add", "discard", "remove", "pop", "fromkeys")
+)
+
+
+def grade(value: Any, depth: int = 0) -> int:
+    """PLAIN if native code may do anything with it, TENSORS if that needs a watch, else PYTHON."""
+    kind = type(value)
+    if kind in ATOMS:
+        return PLAIN
+    if kind is FakeTensor:
+        return TENSORS
+    if depth > 20:
+        return PYTHON
+    if kind in CONTAINERS:
+        if kind is slice:
+            return max(grade(v, depth + 1) for v in (value.start, value.stop, value.step))
+        worst = PLAIN
+        pairs = isinstance(value, dict)
+        for v in value:
+            worst = max(worst, grade(v, depth + 1))
+            if pairs:
+                worst = max(worst, grade(value[v], depth + 1))
+            if worst == PYTHON:
+                break
+        return worst
+    if kind is Generator or kind in ITERATORS:
+        return TENSORS
+    if is_reference(value) or kind in (types.FunctionType, types.MethodType, types.ModuleType):
+        return PLAIN
+    if isinstance(value, (tuple, list)) and inert(kind):
+        return max((grade(v, depth + 1) for v in value), default=PLAIN)
+    if isinstance(value, BaseException):
+        return PLAIN if inert(kind) else PYTHON
+    return PLAIN if inert(kind) else PYTHON
+
+
+_inert: dict[type, bool] = {}
+
+
+def inert(kind: type) -> bool:
+    """Whether comparing, hashing and testing the class's instances runs no Python code."""
+    found = _inert.get(kind)
+    if found is None:
+        found = True
+        for base in kind.__mro__:
+            for name in _BEHAVIOUR:
+                if type(base.__dict__.get(name)) is types.FunctionType:
+                    found = False
+        if not kind.__flags__ & (1 << 8):  # mutable: the answer may change
+            return found
+        _inert[kind] = found
+    return found
+
+
+def check_key(s: Session, key: Any) -> None:
+    """Refuse a key whose hash or comparison is Python code."""
+    kind = type(key)
+    if kind in ATOMS or kind is FakeTensor:
+        return
+    if kind is tuple or kind is frozenset:
+        for k in key:
+            check_key(s, k)
+        return
+    if isinstance(key, type) or is_reference(key) or inert(kind):
+        return
+    if isinstance(key, tuple) and type(kind.__hash__) is not types.FunctionType:
+        for k in key:
+            check_key(s, k)
+        return
+    if library.is_library(kind.__module__) and kind.__hash__ is object.__hash__:
+        return
+    raise Unsupported(
+        f"A {kind.__name__}, whose hash is a Python method, is a key.",
+        "Use a tuple of constants as the key.",
+    )

@@ -1,0 +1,140 @@
+"""What a capture gives: replacement code with a graph, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from flambeau._src.capture.guards import GuardLog
+from flambeau._src.capture.source import Source
+from flambeau._src.ir.graph import Graph
+
+__all__ = [
+    "CaptureOptions",
+    "Captured",
+    "GraphBreak",
+    "InternalError",
+    "Raised",
+    "Region",
+    "Skip",
+    "Unsupported",
+]
+
+
+class Unsupported(BaseException):
+    """The graph ends here. No Exception: user code that is being captured must not catch it."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.remedy = remedy or "Move this out of the compiled function, or accept the break."
+        self.where: tuple[str, int, str] | None = None
+        self.stack: tuple[tuple[str, int, str], ...] = ()
+
+
+class Raised(BaseException):
+    """The captured program raised `error`; the interpreter looks for its handler."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class InternalError(RuntimeError):
+    """The capture itself failed; `where` is the user's line."""
+
+    def __init__(self, message: str, where: tuple[str, int, str] | None) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBreak:
+    """Why a graph ended, where, and what to do about it."""
+
+    reason: str
+    remedy: str
+    where: tuple[str, int, str]  # file, line, function: the innermost frame
+    user_stack: tuple[tuple[str, int, str], ...]  # outermost first
+
+    def __str__(self) -> str:
+        file, line, function = self.where
+        return f"{file}:{line} in {function}: {self.reason} {self.remedy}"
+
+
+@dataclass(slots=True)
+class Region:
+    """A graph and its inputs."""
+
+    name: str
+    graph: Graph
+    attributes: dict[str, Any]
+    inputs: list[Source]
+    examples: list[Any]
+    fake_mode: Any
+    shape_env: Any = None
+
+
+@dataclass(slots=True)
+class CaptureOptions:
+    """How to capture.
+
+    Attributes:
+        fullgraph: no break is wanted (the driver raises; the capture reports as ever).
+        keep_empty: replace code that has no operator too (to test the capture).
+        dynamic: None, True or False, as `compile` takes it.
+        is_disabled: whether a function must not be captured.
+        leaves: functions that are one node of the graph although they are Python.
+        substitutes: functions to interpret in place of others.
+        constants: functions whose result counts as a constant.
+        resumes: codes of resume functions by place, kept from one capture to the next.
+        next_name: numbers for `__compiled_fn_N` and `__resume_at_…_N`.
+    """
+
+    fullgraph: bool = False
+    keep_empty: bool = False
+    dynamic: bool | None = None
+    is_disabled: Callable[[Any], bool] | None = None
+    leaves: set[Any] = field(default_factory=set)
+    substitutes: dict[Any, Any] = field(default_factory=dict)
+    constants: set[Any] = field(default_factory=set)
+    resumes: dict[Any, Any] = field(default_factory=dict)
+    counter: list[int] = field(default_factory=lambda: [0])
+
+    def next_name(self) -> int:
+        """A number that no other name of these options has."""
+        n = self.counter[0]
+        self.counter[0] = n + 1
+        return n
+
+
+@dataclass(slots=True)
+class Captured:
+    """Replacement code.
+
+    `new_globals` go into the globals of the frame; the compiled graph goes there under
+    `region.name`. `resumes` are the codes that the replacement calls after a break.
+    """
+
+    code: CodeType
+    region: Region | None
+    guards: GuardLog
+    new_globals: dict[str, Any]
+    breaks: list[GraphBreak]
+    resumes: list[CodeType]
+    operators: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The code is run as it is; `permanent`: there is no use in trying again."""
+
+    reason: str
+    permanent: bool
+    where: tuple[str, int, str] | None = None
+    breaks: tuple[GraphBreak, ...] = ()
+
+
+Arguments = Mapping[str, Any]

@@ -1,0 +1,136 @@
+"""One attempt at a capture: what the interpreter, the values and the emission share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.guards import Guard, GuardLog
+from flambeau._src.capture.heap import Heap
+from flambeau._src.capture.outcome import CaptureOptions, Raised, Unsupported
+from flambeau._src.capture.recorder import Recorder
+from flambeau._src.capture.values.modules import Modules
+from flambeau._src.capture.values.tensors import TensorInfo
+from flambeau._src.interp.fake import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.interpreter import Frame
+
+__all__ = ["Protocol", "Session", "limit_of"]
+
+_FAKE_LIMITS = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+
+class _Log(GuardLog):
+    """A log that leaves to the module guard what the module guard covers."""
+
+    def __init__(self, modules: Modules) -> None:
+        super().__init__()
+        self._modules = modules
+
+    def add(self, guard: Guard) -> None:
+        if not self._modules.add_guard(guard):
+            super().add(guard)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What the parts of the evaluator call of each other; each takes the session first."""
+
+    call: Callable[..., Any]  # a function, its arguments (a tuple) and keywords (a dict)
+    call_method: Callable[..., Any]  # an object, a name, arguments
+    inline: Callable[..., Any]  # a Python function, its arguments and keywords
+    run_pure: Callable[..., Any]  # a native function, its arguments and keywords
+    get: Callable[..., Any]  # an object, the name of an attribute
+    binary: Callable[..., Any]  # an operator's text, two values
+    truth: Callable[..., Any]  # a value
+    get_item: Callable[..., Any]  # a container, a key
+
+
+class Session:
+    """The state of one attempt. A second attempt starts with a new one."""
+
+    def __init__(self, options: CaptureOptions, protocol: Protocol) -> None:
+        self.options = options
+        self.call = partial(protocol.call, self)
+        self.call_method = partial(protocol.call_method, self)
+        self.inline = partial(protocol.inline, self)
+        self.run_pure = partial(protocol.run_pure, self)
+        self.get = partial(protocol.get, self)
+        self.binary = partial(protocol.binary, self)
+        self.truth = partial(protocol.truth, self)
+        self.get_item = partial(protocol.get_item, self)
+        self.modules = Modules(self)
+        self.guards: GuardLog = _Log(self.modules)
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.heap = Heap(self)
+        self.tensors: dict[int, TensorInfo] = {}
+        self.tensor_sources: list[Any] = []
+        self.recorder = Recorder(self)
+        self.frame: Frame | None = None  # the innermost one that runs
+        self.handled: BaseException | None = None  # the exception that is being handled
+        self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
+        self.depth = 0
+        self.step = 0  # instructions of the outermost frame that were run
+
+    def where(self) -> tuple[str, int, str] | None:
+        """The user's (file, line, function)."""
+        frame = self.frame
+        return None if frame is None else frame.where()
+
+    def stack(self) -> tuple[tuple[str, int, str], ...]:
+        """The frames, outermost first."""
+        frames = []
+        frame = self.frame
+        while frame is not None:
+            frames.append(frame.where())
+            frame = frame.parent
+        return tuple(reversed(frames))
+
+    def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call what is no part of the capture; what it raises is raised in the program."""
+        try:
+            return fn(*args, **kwargs)
+        except _FAKE_LIMITS as limit:
+            raise limit_of(limit) from None
+        except Exception as error:
+            error.__traceback__ = error.__context__ = error.__cause__ = None
+            raise Raised(error) from None
+
+    def raise_(self, error: BaseException) -> Any:
+        """Raise in the program."""
+        raise Raised(error)
+
+
+def limit_of(limit: BaseException) -> Unsupported:
+    """Why the graph ends where a fake tensor has no answer."""
+    name = str(getattr(limit, "func", ""))
+    if isinstance(limit, DataDependentOutputException):
+        if "_local_scalar_dense" in name:
+            return Unsupported(
+                "A value of a tensor is needed as a Python number or truth value.",
+                "Keep it a tensor (torch.where, masks), or use torch.cond for a branch.",
+            )
+        return Unsupported(f"The result of {name} depends on values of tensors.")
+    if isinstance(limit, DynamicOutputShapeException):
+        return Unsupported(
+            f"The shape of {name}'s result depends on values of tensors.",
+            "Use an operator whose result has a fixed shape, such as torch.where with three "
+            "arguments.",
+        )
+    if isinstance(limit, UnsupportedOperatorException):
+        return Unsupported(f"{name} does not say what geometry its result has.")
+    return Unsupported(str(limit))

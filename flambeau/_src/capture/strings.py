@@ -1,0 +1,108 @@
+"""Text of values: native where the value is, else by the methods of its class."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.lookup import special
+from flambeau._src.capture.natives import CONTAINERS
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.values.constant import ATOMS, is_reference
+from flambeau._src.core.size import Size
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["convert", "format_", "percent", "printable"]
+
+_PLAIN_CONTAINERS = CONTAINERS - {slice}
+
+
+def printable(value: Any, depth: int = 0) -> bool:
+    """Whether native code prints the value without running Python code or showing an address."""
+    kind = type(value)
+    if kind in ATOMS or kind is Size:
+        return True
+    if depth > 20:
+        return False
+    if kind in _PLAIN_CONTAINERS or kind is slice:
+        if kind is slice:
+            return all(printable(v, depth + 1) for v in (value.start, value.stop, value.step))
+        if isinstance(value, dict):
+            return all(printable(v, depth + 1) for kv in value.items() for v in kv)
+        return all(printable(v, depth + 1) for v in value)
+    if isinstance(value, BaseException):
+        native = kind.__str__ in (BaseException.__str__, KeyError.__str__, OSError.__str__)
+        return (
+            native and kind.__repr__ is BaseException.__repr__ and printable(value.args, depth + 1)
+        )
+    if isinstance(value, type):
+        return type(kind.__repr__) is types.WrapperDescriptorType
+    if is_reference(value):
+        return kind.__name__ in ("dtype", "layout", "memory_format") or kind.__module__ == "typing"
+    return False
+
+
+def convert(s: Session, how: str, value: Any) -> str:
+    """`str(value)`, `repr(value)` or `ascii(value)`."""
+    if printable(value):
+        return s.native(getattr(builtins, how), value)  # type: ignore[no-any-return]
+    kind = type(value)
+    names = ("__str__", "__repr__") if how == "str" else ("__repr__",)
+    for name in names:
+        method = special(kind, name)
+        if type(method) is types.FunctionType and not isinstance(value, type):
+            text = s.call(method, (value,), {})
+            if how == "ascii":
+                text = s.native(ascii, text)
+            return text  # type: ignore[no-any-return]
+        if method is not object.__str__ and name == "__str__":
+            if method is BaseException.__str__:
+                args = value.args
+                return "" if not args else convert(s, "str", args[0] if len(args) == 1 else args)
+            break
+    if kind in (list, tuple, dict):
+        return _container(s, value)
+    raise Unsupported(
+        f"A {kind.__name__} is made into text.",
+        "Format it outside of the compiled function, or after it.",
+    )
+
+
+def _container(s: Session, value: Any) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(
+            f"{convert(s, 'repr', k)}: {convert(s, 'repr', v)}" for k, v in value.items()
+        )
+        return "{" + inside + "}"
+    inside = ", ".join(convert(s, "repr", v) for v in value)
+    if isinstance(value, list):
+        return f"[{inside}]"
+    return f"({inside},)" if len(value) == 1 else f"({inside})"
+
+
+def format_(s: Session, value: Any, spec: str) -> str:
+    """`format(value, spec)`."""
+    kind = type(value)
+    if kind is str and not spec:
+        return value  # type: ignore[no-any-return]
+    if printable(value):
+        return s.native(format, value, spec)  # type: ignore[no-any-return]
+    method = special(kind, "__format__")
+    if type(method) is types.FunctionType:
+        return s.call(method, (value, spec), {})  # type: ignore[no-any-return]
+    if method is object.__format__:
+        if spec:
+            text = f"unsupported format string passed to {kind.__name__}.__format__"
+            return s.raise_(TypeError(text))  # type: ignore[no-any-return]
+        return convert(s, "str", value)
+    raise Unsupported(f"A {kind.__name__} is formatted.", "Format it outside of the function.")
+
+
+def percent(s: Session, text: Any, value: Any) -> Any:
+    """`text % value`."""
+    if not printable(value):
+        raise Unsupported("Objects are formatted with %.", "Format them outside of the function.")
+    return s.native(type(text).__mod__, text, value)

@@ -1,0 +1,12 @@
+"""What is kept from one capture to the next because it depends on nothing but code."""
+
+from __future__ import annotations
+
+from types import CodeType
+
+from flambeau._src.capture.interpreter import Prepared
+
+__all__ = ["PREPARED"]
+
+#: Code objects that were decoded. Bounded: emptied when it is full.
+PREPARED: dict[CodeType, Prepared] = {}

@@ -1,0 +1,131 @@
+"""Tensor functions that are more than a node: state of the thread, facts, values of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src import _native
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["CREATORS", "FUNCTIONS", "METHODS", "QUESTIONS", "set_grad"]
+
+#: Python functions of the library that make tensors of numbers.
+CREATORS = frozenset(("tensor", "as_tensor", "asarray", "scalar_tensor", "sparse_coo_tensor"))
+#: Python functions of the library without effects that answer about the program's settings.
+QUESTIONS = frozenset(
+    ("is_tensor", "is_storage", "get_default_dtype", "get_default_device", "promote_types")
+    + ("can_cast", "result_type", "typename", "broadcast_shapes", "is_anomaly_enabled")
+    + ("is_autocast_enabled", "is_autocast_cpu_enabled", "get_autocast_dtype", "_get_softmax_dim")
+    + ("get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "is_autocast_cache_enabled")
+    + ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    + ("get_enum", "is_available", "is_complex", "is_floating_point", "is_warn_always_enabled")
+    + (
+        "are_deterministic_algorithms_enabled",
+        "_canonical_mask",
+        "_none_or_dtype",
+        "legacy_get_string",
+    )
+    + ("is_functorch_wrapped_tensor", "is_grad_enabled", "is_inference_mode_enabled", "is_built")
+    + ("is_compiled", "current_device", "device_count", "is_initialized", "is_bf16_supported")
+)
+
+
+def set_grad(s: Session, on: bool) -> bool:
+    """Recording on or off from here on; returns what it was."""
+    s.recorder.effect(_native.set_grad, on)
+    return _native.set_grad(on)
+
+
+def _item(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    with s.fake_mode:
+        try:
+            return s.native(t.item)
+        except Unsupported:
+            raise Unsupported(
+                "`.item()` gives a value of a tensor to Python.",
+                "Keep it a tensor; torch functions take 0-dim tensors for numbers.",
+            ) from None
+
+
+def _tolist(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    with s.fake_mode:
+        try:
+            return s.native(t.tolist)
+        except Unsupported:
+            raise Unsupported("`.tolist()` gives values of a tensor to Python.") from None
+
+
+def _numpy(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    raise Unsupported("A tensor becomes a NumPy array.", "Keep it a tensor.")
+
+
+def _requires_grad_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    on = args[0] if args else kwargs.get("requires_grad", True)
+    if t.requires_grad == on:
+        return t
+    if s.tensors[id(t)].real is not None:
+        raise Unsupported("`requires_grad` of an outside tensor is changed.")
+    return s.recorder.call("requires_grad_", type(t).requires_grad_, (t, *args), kwargs)
+
+
+def _refuse(what: str, remedy: str = "") -> Callable[..., Any]:
+    def refuse(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+        raise Unsupported(what, remedy)
+
+    return refuse
+
+
+#: Methods of tensors by name: handlers of (session, tensor, arguments, keywords).
+METHODS: dict[str, Callable[..., Any]] = {
+    "item": _item,
+    "__int__": _item,
+    "__float__": _item,
+    "__bool__": _item,
+    "__index__": _item,
+    "tolist": _tolist,
+    "numpy": _numpy,
+    "__array__": _numpy,
+    "requires_grad_": _requires_grad_,
+    "backward": _refuse("`backward` is called.", "Call it outside of the compiled function."),
+    "register_hook": _refuse("A hook is registered on a tensor."),
+    "register_post_accumulate_grad_hook": _refuse("A hook is registered on a tensor."),
+    "retain_grad": _refuse("`retain_grad` is called on a tensor."),
+    "data_ptr": _refuse("The address of a tensor is asked for."),
+    "storage": _refuse("The storage of a tensor is asked for."),
+    "untyped_storage": _refuse("The storage of a tensor is asked for."),
+    "__repr__": _refuse("A tensor is made into text."),
+    "__str__": _refuse("A tensor is made into text."),
+    "__format__": _refuse("A tensor is made into text."),
+    "__reduce_ex__": _refuse("A tensor is pickled or copied."),
+    "__deepcopy__": _refuse("A tensor is copied by `deepcopy`.", "Use `clone`."),
+    "share_memory_": _refuse("A tensor moves to shared memory."),
+    "set_": _refuse("The storage of a tensor is replaced."),
+    "resize_": _refuse("A tensor is resized."),
+    "as_subclass": _refuse("A tensor gets another class."),
+    "dlpack": _refuse("A tensor is exported."),
+    "__dlpack__": _refuse("A tensor is exported."),
+}
+
+
+def _is_tensor(s: Session, args: Any, kwargs: Any) -> Any:
+    return isinstance(args[0], Tensor)
+
+
+def _false(s: Session, args: Any, kwargs: Any) -> Any:
+    return False
+
+
+#: Python functions of the library by name.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "is_tensor": _is_tensor,
+    "is_grad_enabled": lambda s, a, k: state.get_grad(),
+    "has_torch_function": _false,
+    "has_torch_function_unary": _false,
+    "has_torch_function_variadic": _false,
+}

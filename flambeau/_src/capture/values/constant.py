@@ -1,0 +1,59 @@
+"""Constants: values that carry nothing but themselves, and are compared by value."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core.dtype import dtype
+from flambeau._src.core.size import Size
+
+__all__ = ["ATOMS", "REFERENCES", "is_plain", "is_reference"]
+
+_LAYOUTS = ("layout", "memory_format")
+
+#: Types whose objects are immutable and equal to themselves rebuilt.
+ATOMS: frozenset[type] = frozenset(
+    {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
+    | {dtype, _native.device, range}
+)
+#: Types whose objects stand for themselves: the capture uses the outside object as it is.
+REFERENCES: frozenset[type] = frozenset(
+    {
+        types.BuiltinFunctionType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.CodeType,
+        types.GenericAlias,
+        _native.Function,
+        _native.Method,
+    }
+)
+
+
+def is_reference(value: Any) -> bool:
+    """Whether the object itself is part of the program, as code is."""
+    kind = type(value)
+    return (
+        kind in REFERENCES
+        or isinstance(value, (type, enum.Enum))
+        or kind.__name__ in _LAYOUTS
+        or kind.__module__ in ("typing", "re", "types")
+    )
+
+
+def is_plain(value: Any) -> bool:
+    """Whether the value is a constant: an atom, or a tuple or frozenset of nothing else."""
+    kind = type(value)
+    if kind in ATOMS:
+        return True
+    if kind is tuple or kind is frozenset or kind is Size:
+        return all(is_plain(v) for v in value)
+    if kind is slice:
+        return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
+    return isinstance(value, enum.Enum) or kind.__name__ in _LAYOUTS

@@ -1,0 +1,102 @@
+"""Attributes of tensors: facts of their geometry, views as nodes, `grad`, methods."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.source import AttrSource
+from flambeau._src.core.tensor import Tensor
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["get", "set_"]
+
+_FACTS = frozenset(
+    ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_cpu")
+    + (
+        "is_sparse",
+        "is_meta",
+        "is_mkldnn",
+        "is_quantized",
+        "is_mps",
+        "is_xpu",
+        "itemsize",
+        "nbytes",
+    )
+    + ("is_nested", "is_sparse_csr", "names", "output_nr", "is_vulkan", "is_ipu", "is_mtia")
+    + ("retains_grad",)
+)
+_VIEWS = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
+_MISSING: Any = object()
+
+
+def get(s: Session, t: Any, name: str) -> Any:
+    """`t.name`."""
+    if name in _FACTS:
+        return s.native(getattr, t, name)
+    if name in _VIEWS:
+        return s.recorder.call(getattr, getattr, (t, name), {})
+    info = s.tensors[id(t)]
+    if name in info.attrs:
+        return info.attrs[name]
+    if name == "grad":
+        return _grad(s, t, info)
+    if name == "__class__":
+        return info.kind
+    if name == "grad_fn":
+        if t.grad_fn is None:
+            return None
+        raise Unsupported("`grad_fn` of a tensor is read.", "Look at it outside of the function.")
+    found = getattr(Tensor, name, _MISSING)
+    if found is not _MISSING:
+        if callable(found):
+            return types.MethodType(found, t)
+        raise Unsupported(f"The attribute {name} of a tensor is read.")
+    if info.real is not None:
+        own = getattr(info.real, "__dict__", {})
+        if name in own:
+            value = s.heap.enter(own[name], AttrSource(info.source, name))
+            info.attrs[name] = info.read[name] = value
+            return value
+        if hasattr(info.kind, name):
+            value = getattr(info.kind, name)
+            if type(value) in (bool, int, str, type(None)):
+                return value
+            raise Unsupported(f"The attribute {name} of a {info.kind.__name__} is read.")
+    text = f"'{info.kind.__name__}' object has no attribute '{name}'"
+    return s.raise_(AttributeError(text))
+
+
+def _grad(s: Session, t: Any, info: Any) -> Any:
+    if info.real is None:
+        if t.grad is None:
+            return None
+        raise Unsupported("The gradient of an inner tensor is read.")
+    value = s.heap.enter(info.real.grad, AttrSource(info.source, "grad"))
+    info.attrs["grad"] = info.read["grad"] = value
+    return value
+
+
+def set_(s: Session, t: Any, name: str, value: Any) -> None:
+    """`t.name = value`."""
+    info = s.tensors[id(t)]
+    if name == "grad":
+        if value is not None and type(value) is not type(t):
+            text = (
+                f"assigned grad expected to be a Tensor or None but got grad of type "
+                f"{type(value).__name__}"
+            )
+            s.raise_(TypeError(text))
+        info.attrs["grad"] = value
+        return
+    if name == "requires_grad" and info.real is None and t.is_leaf:
+        s.recorder.method("requires_grad_", t, value)
+        return
+    if name in _FACTS or name in _VIEWS or hasattr(Tensor, name):
+        raise Unsupported(
+            f"`{name}` of a tensor is set.", "Use an in-place method, such as `copy_`, instead."
+        )
+    info.attrs[name] = value

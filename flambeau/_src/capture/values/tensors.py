@@ -1,0 +1,95 @@
+"""Tensors: a fake tensor inside, a node of the graph once it is used."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture.guards import Kind, TensorFacts
+from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.source import Source
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.fake import FakeTensor
+from flambeau._src.ir.node import Node
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.heap import Heap
+
+__all__ = ["TensorInfo", "enter", "facts", "is_tensor", "placeholder_name"]
+
+
+class TensorInfo:
+    """What is known of a fake tensor: its node, and the outside tensor that it stands for.
+
+    `shape` and `requires_grad` are what the outside tensor has. `kind` is its class.
+    """
+
+    __slots__ = ("attrs", "fake", "kind", "meta", "node", "read", "real", "source")
+
+    def __init__(self, fake: Any, kind: type, real: Any = None, source: Any = None) -> None:
+        self.fake = fake
+        self.kind = kind
+        self.real = real
+        self.source: Source | None = source
+        self.node: Node | None = None
+        self.attrs: dict[str, Any] = {}  # what the program set or read, and what was there
+        self.read: dict[str, Any] = {}
+        self.meta = (tuple(fake.shape), fake.stride(), fake.dtype, fake.requires_grad)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether an inside value is a tensor."""
+    return type(value) is FakeTensor
+
+
+def facts(t: Any) -> TensorFacts:
+    """What a guard checks of a tensor."""
+    return TensorFacts(
+        type(t),
+        t.dtype,
+        t.device,
+        t.requires_grad,
+        tuple(t.shape),
+        t.stride(),
+        t.grad_fn is None,
+        t._bits,
+        t.is_conj() if t.dtype.is_complex else False,
+        t.is_neg() if t.dtype.is_complex else False,
+    )
+
+
+def _plain_class(kind: type) -> bool:
+    return kind is Tensor or kind.__name__ in ("Parameter", "Buffer")
+
+
+def enter(heap: Heap, value: Any, source: Source) -> Any:
+    """The fake form of an outside tensor."""
+    session = heap.session
+    kind = type(value)
+    if isinstance(value, FakeTensor):
+        raise Unsupported("A fake tensor was passed in.", "Pass tensors that have values.")
+    if not _plain_class(kind):
+        raise Unsupported(
+            f"{kind.__name__} is a class of tensors of the user's own.",
+            "Unwrap it before the compiled function.",
+        )
+    if value._bits & ~state.RECORD & (state.DISPATCH | state.FUNCTORCH | state.GEOMETRY):
+        raise Unsupported("The tensor belongs to a transform or mode that is active outside.")
+    if value.is_sparse:
+        raise Unsupported("A sparse tensor enters the function.")
+    heap.guard(Kind.TENSOR, source, facts(value))
+    fake = session.fake_mode.from_tensor(value)
+    heap.know(value, fake, source)
+    session.tensors[id(fake)] = TensorInfo(fake, kind, value, source)
+    session.tensor_sources.append(source)
+    return fake
+
+
+_WORDS = re.compile(r"[^0-9a-zA-Z]+")
+
+
+def placeholder_name(source: Source) -> str:
+    """The name of a graph's input: its path in words, as `l_self_modules_fc_parameters_weight_`."""
+    text = _WORDS.sub("_", source.text().replace(".__dict__", "")).strip("_")
+    return text[0].lower() + text[1:] + "_"
