@@ -138,14 +138,22 @@ def _graph_module(*args: Any) -> Any:
 
 
 def _optimized_module(*args: Any) -> Any:
-    from flambeau._dynamo.eval_frame import OptimizedModule  # lazy: nn is heavy
+    from flambeau.nn.modules._compiled import OptimizedModule  # lazy: nn is heavy
 
     fill("optimized_module", OptimizedModule)
     return OptimizedModule(*args)
 
 
+def _parameter(*args: Any) -> Any:
+    from flambeau.nn import Parameter  # lazy: nn is heavy
+
+    fill("parameter", Parameter)
+    return Parameter(*args)
+
+
 def fill_slots() -> None:
     """Fill what the lower ranks call upward through."""
+    fill("parameter", _parameter)
     fill("graph_module", _graph_module)
     fill("optimized_module", _optimized_module)
     for name, filling in toplevel.SLOTS.items():

@@ -259,3 +259,17 @@ def test_what_cannot_be_compiled_is_counted() -> None:
     out = aot_function(lambda x, y: (x.mul_(3), y * 2)[1])(b, b.view(torch.int32))
     assert out.dtype is torch.int32 and b.tolist() == [0, 3, 6, 9]
     assert counters()["fallback.aot"] == fallen + 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_running_statistics_are_written(grad: bool) -> None:
+    def f(x: Any, mean: Any, var: Any) -> Any:
+        return F.batch_norm(x, mean, var, training=True)
+
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(2), requires_grad=grad)
+    ours, theirs = [[torch.zeros(3), torch.ones(3)] for _ in range(2)]
+    compiled = aot_function(f)
+    assert torch.allclose(compiled(x, *ours), f(x, *theirs))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    (entry,) = compiled.entries.values()
+    assert [i for i, _ in entry.joint.written] == [1, 2]

@@ -98,6 +98,12 @@ class Joint:
     bases: list[Base] = field(default_factory=list)
     order: list[int] | None = None  # the sources that the graph takes; None: the call's tensors
 
+    def written_primals(self) -> list[int]:
+        """The placeholders whose sources are written, by number."""
+        places = range(len(self.primals)) if self.order is None else self.order
+        number = {source: i for i, source in enumerate(places)}
+        return [number[source] for source, _ in self.written]
+
     def __str__(self) -> str:
         return str(self.graph)
 

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau._src.compiler.flow import Network
+from flambeau._src.compiler.fuse import Fused, Group, map_op
 from flambeau._src.compiler.joint import Joint
 from flambeau._src.compiler.passes import op_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node, map_arg
 
-__all__ = ["Cut", "default_partition"]
+__all__ = ["Cut", "default_partition", "min_cut_partition"]
 
 
 @dataclass
@@ -58,20 +60,25 @@ def is_view(node: Node) -> bool:
     return op is not None and op.decl.kind == "view" and isinstance(node.meta.get("val"), Tensor)
 
 
+def _forward_nodes(joint: Joint) -> set[Node]:
+    """What the outputs need, and what happens whether needed or not: writes, random numbers."""
+    forward = _ancestors(joint.outputs)
+    forward.update(joint.primals)
+    late = _descendants(joint.tangents)
+    for node in joint.graph.nodes:
+        op = op_of(node)
+        if op is not None and (op.schema.is_mutable or op.decl.random) and node not in late:
+            forward.update(_ancestors([node]))
+    return forward
+
+
 def default_partition(joint: Joint) -> Cut:
     """The forward computes what its outputs need; what the backward takes from it is saved.
 
     Views are made again from what they show, and values that only the backward needs are computed
     there, so that each saved value is one that the forward holds anyway.
     """
-    forward = _ancestors(joint.outputs)
-    forward.update(joint.primals)
-    # Writes and random numbers happen in the forward, needed or not.
-    late = _descendants(joint.tangents)
-    for node in joint.graph.nodes:
-        op = op_of(node)
-        if op is not None and (op.schema.is_mutable or op.decl.random) and node not in late:
-            forward.update(_ancestors([node]))
+    forward = _forward_nodes(joint)
     backward = _ancestors(joint.gradients, forward)
     backward.difference_update(joint.tangents)
     for node in list(backward):  # one of several results: the forward takes it apart
@@ -99,11 +106,114 @@ def default_partition(joint: Joint) -> Cut:
     for end in joint.gradients:
         if isinstance(end, Node) and end in forward and end not in backward:
             saved[end] = None
+    return _cut(joint, forward, backward, saved)
+
+
+def _cut(joint: Joint, forward: set[Node], backward: set[Node], saved: Iterable[Node]) -> Cut:
     order = {node: i for i, node in enumerate(joint.graph.nodes)}
     kept = sorted(saved, key=order.__getitem__)
     first = _extract(joint.graph, joint.primals, [*joint.outputs, *kept], forward)
     second = _extract(joint.graph, [*kept, *joint.tangents], joint.gradients, backward)
     return Cut(first, second, kept)
+
+
+# ---- the fewest bytes ----------------------------------------------------------------------------
+
+_DEAR = frozenset(
+    {
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
+        "acos",
+        "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "atan2", "erf", "erfc", "erfinv",
+        "lgamma", "digamma", "sigmoid", "pow", "fmod", "remainder", "hypot", "nextafter",
+    }
+)  # fmt: skip
+_CHEAP: dict[Any, bool] = {}
+
+
+def is_cheap(node: Node, anything: bool = False) -> bool:
+    """Whether to compute a node twice costs little: views, and elementwise operators without
+    transcendental functions (`anything`: with them)."""
+    op = op_of(node)
+    if op is None or op.schema.is_mutable or op.decl.random:
+        return node.target is operator.getitem
+    if is_view(node):
+        return True
+    if op.decl.kind == "factory" or not any(
+        isinstance(n.meta.get("val"), Tensor) for n in node.all_input_nodes
+    ):
+        return not node.all_input_nodes
+    found = map_op(node)
+    if found is None:
+        return False
+    names = tuple(n.meta["val"].dtype.name for n in found.inputs)
+    key = (op, names, tuple((k, repr(v)) for k, v in found.plan if k != "node"))
+    if key not in _CHEAP:
+        kernel = Fused(Group([node], [found], tuple(node.meta["val"].shape))).kernel
+        _CHEAP[key] = not any(inst.op in _DEAR for inst in kernel.insts)
+    return anything or _CHEAP[key]
+
+
+def _bytes(node: Node) -> int:
+    """What saving a node costs. Several results, or none of a size, are not saved as they are."""
+    val: Any = node.meta.get("val")
+    if isinstance(val, Tensor):
+        return int(max(val.numel() * val.element_size(), 1))
+    return 1 if isinstance(val, (int, float, bool)) else Network.INFINITE
+
+
+def min_cut_partition(joint: Joint, aggressive: bool = False) -> Cut:
+    """Save as few bytes as can be for the backward, which computes again what is cheap.
+
+    A minimum cut between what is there anyway or must not be computed again (inputs, products,
+    reductions, random numbers, writes) and what the backward reads. Inputs that the program writes
+    are saved only where nothing else will do. `aggressive`: every elementwise operator is cheap.
+    """
+    late = _descendants(joint.tangents)
+    ends = [n for n in joint.gradients if isinstance(n, Node)]
+    needed = {n for end in ends for n in ([end] if end not in late else [])}
+    wanted = _ancestors(ends)
+    for node in wanted & late:
+        needed.update(n for n in node.all_input_nodes if n not in late)
+    early = _ancestors(needed)
+    forward = _forward_nodes(joint)
+    written = {joint.primals[i] for i in joint.written_primals()}
+    network, number = _network(joint, early, needed, forward, written, aggressive)
+    network.maximum(0, 1)
+    near = network.near(0)
+    saved = [n for n, v in number.items() if v in near and v + 1 not in near]
+    stop = {*saved, *joint.tangents}
+    backward = _ancestors(ends, stop)
+    forward |= _ancestors(saved)
+    return _cut(joint, forward, backward, saved)
+
+
+def _network(
+    joint: Joint, early: set[Node], needed: set[Node], forward: set[Node], written: set[Node],
+    aggressive: bool,
+) -> tuple[Network, dict[Node, int]]:  # fmt: skip
+    """A vertex before and after each value: the arc between them is cut where it is saved."""
+    nodes = [n for n in joint.graph.nodes if n in early and n.op != "get_attr"]
+    number = {n: 2 + 2 * i for i, n in enumerate(nodes)}
+    network = Network(2 + 2 * len(nodes))
+    primals = set(joint.primals)
+    for node, v in number.items():
+        price = _bytes(node)
+        if node in primals:
+            # Already there; but what is written before the backward runs has changed by then.
+            price = Network.INFINITE >> 10 if node in written else 1 + price // 16
+        elif is_view(node):
+            price = Network.INFINITE  # kept alive is what it shows
+        elif node not in forward:
+            price *= 2  # nobody else holds it
+        network.add(v, v + 1, price)
+        if node in primals or not is_cheap(node, aggressive):
+            network.add(0, v, Network.INFINITE)
+        if node in needed:
+            network.add(v + 1, 1, Network.INFINITE)
+        for user in node.users:
+            if user in number:
+                network.add(v + 1, number[user], Network.INFINITE)
+    return network, number
 
 
 def _extract(source: Graph, inputs: list[Node], outputs: list[Any], body: set[Node]) -> Graph:

@@ -6,6 +6,7 @@ import inspect
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from types import CodeType
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result",
     "disallow_in_graph",
+    "error_on_graph_break",
+    "forbid_in_graph",
     "is_disabled",
     "may_capture",
     "offer",
@@ -69,6 +72,35 @@ def offer(code: CodeType) -> None:
     """Let a code object be captured, wherever it comes from."""
     key = id(code)
     _offered[key] = weakref.ref(code, lambda _: _offered.pop(key, None))
+
+
+class _OnGraphBreak(ContextDecorator):
+    """Within it a graph break is an error (True) or not (False), whatever `fullgraph` says."""
+
+    _dynamo_forbidden = True
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self.error_on_graph_break = error_on_graph_break
+
+    def __enter__(self) -> None:
+        """The capture reads it; where nothing is captured it says nothing."""
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing."""
+
+
+def error_on_graph_break(error_on_graph_break: bool) -> _OnGraphBreak:
+    """A context manager and decorator: inside, graph breaks are errors, or are not."""
+    return _OnGraphBreak(error_on_graph_break)
+
+
+def forbid_in_graph(fn: Any) -> Any:
+    """Make a capture that meets this function fail; returns the function."""
+    if isinstance(fn, (list, tuple)):
+        return [forbid_in_graph(f) for f in fn]
+    assert callable(fn), "forbid_in_graph applies only to callables"
+    fn._dynamo_forbidden = True  # type: ignore[attr-defined]
+    return fn
 
 
 def is_disabled(function: Any) -> bool:

@@ -181,7 +181,10 @@ def functionalize_layer(op: Op, args: tuple[Any, ...]) -> Any:
                 return _inplace(op, args)
             if op.variant == "out":
                 return _out(op, args)
-            return _mutating(op, args)
+            return _mutating(op, args, op.schema.mutates)
+        hidden = _HIDDEN.get(op.key)
+        if hidden and args[hidden[0]] and all(is_functional(args[i]) for i in hidden[1]):
+            return _mutating(op, args, hidden[1])
         return _wrapped(dispatch(op, _values(args)))
 
 
@@ -317,6 +320,10 @@ _FUNCTIONAL_FORMS = {
 }  # fmt: skip
 
 
+# Operators that write without saying so in their schema: the flag they do it for, and what.
+_HIDDEN = {"native_batch_norm": (5, (3, 4))}
+
+
 def functional_form(op: Op) -> Op | None:
     """The overload that gives what `op` would write as further results, or None."""
     name = _FUNCTIONAL_FORMS.get(op.key)
@@ -330,10 +337,9 @@ def functional_form(op: Op) -> Op | None:
     return found
 
 
-def _mutating(op: Op, args: tuple[Any, ...]) -> Any:
+def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
     """An operator whose functional schema writes: through its functional form, or on copies."""
     form = functional_form(op)
-    positions = op.schema.mutates
     if op.name in ("set_", "resize_", "resize_as_"):
         return _repointed(op, args)
     if form is not None:

@@ -591,6 +591,34 @@ class NativeBatchNorm(Opaque):
         )
 
 
+class NativeBatchNormFunctional(Opaque):
+    """Batch norm that returns the new running statistics: for graphs without writes."""
+
+    schema = (
+        "_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor "
+        "running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, "
+        "Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)"
+    )
+    differentiable = (0,)
+    vjp = NativeBatchNorm.vjp
+
+    def meta(
+        x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
+        momentum: float, eps: float,
+    ) -> Any:  # fmt: skip
+        own = NativeBatchNorm.meta(x, weight, bias, mean, var, training, momentum, eps)
+        return (*own, *[TensorSpec(t.shape, t.dtype, t.device) for t in (mean, var)])
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
+        momentum: float, eps: float,
+    ) -> None:  # fmt: skip
+        copy_into(outs[3], mean)
+        copy_into(outs[4], var)
+        stats = outs[3], outs[4]
+        NativeBatchNorm.kernel(outs[:3], x, weight, bias, *stats, training, momentum, eps)
+
+
 class NativeBatchNormBackward(Opaque):
     """Gradients of batch norm for input, weight and bias."""
 

@@ -1,0 +1,1 @@
+"""Programs taken out of Python: traced, described, saved and loaded."""
