@@ -27,6 +27,7 @@ _ExcludeDispatchKeyGuard = ExcludeDispatchKeyGuard
 sys.modules["flambeau._C._nn"] = sys.modules[f"{torch.__name__}._C._nn"] = _nn
 TensorBase, dtype, device, Size = torch.Tensor, torch.dtype, torch.device, torch.Size
 StorageBase = _native.UntypedStorage
+_is_multithreading_enabled = _native.get_multithread
 _TensorMeta = type(torch.Tensor)
 _VariableFunctions = _VariableFunctionsClass = torch
 
@@ -41,9 +42,6 @@ def _get_tracing_state() -> None:
 
 def _get_accelerator(check: bool = False) -> Any:
     return torch.accelerator.current_accelerator() or torch.device("cpu")
-
-
-_is_multithreading_enabled = _native.get_multithread
 
 
 def _are_functorch_transforms_active() -> bool:
