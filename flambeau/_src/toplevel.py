@@ -228,11 +228,13 @@ def typename(obj: Any, /) -> str:
 
 def _device_enter(device: Any) -> Any:
     state.thread.devices.append(device)
+    _native.set_scoped(True)
     return device
 
 
 def _device_exit(device: Any) -> None:
     state.thread.devices.pop()
+    _native.set_scoped(bool(state.thread.devices))
 
 
 def _device_call(device: Any, function: Any) -> Any:

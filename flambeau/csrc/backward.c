@@ -122,6 +122,13 @@ static int unpack_all(Node *n, const Inputs *in, int first_out, int outs, PyObje
     }
     return 0;
 }
+static int repeatable(PyObject *op) {
+    PyObject *decl = PyObject_GetAttrString(op, "decl"), *flag = decl ? PyObject_GetAttrString(decl, "repeatable") : NULL;
+    int r = flag == Py_True;
+    Py_XDECREF(decl); Py_XDECREF(flag);
+    PyErr_Clear();
+    return r;
+}
 /* The node's gradients into res (new references or NULL): repeated where known, else Python's. */
 static int run_node(Node *n, PyObject **grads, PyObject **res) {
     static _Thread_local Inputs scratch;
@@ -148,12 +155,12 @@ static int run_node(Node *n, PyObject **grads, PyObject **res) {
     for (int i = 0; i < n->needs; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(grads[i] ? grads[i] : Py_None));
     if ((function = PyObject_GetAttr(n->op, str_backward))) {
         args[0] = (PyObject *)n; args[1] = tuple; args[2] = NULL;
-        if (can && !refused) {
+        if (can && !refused && repeatable(n->op)) {
             Inputs *own = PyMem_Malloc(sizeof *own);
            if (own) {
                 memcpy(own, in, sizeof *own);
                 PyObject *named = Py_NewRef(n->args);
-                r = fl_record(n->op, own, function, args, 2, named);
+                r = fl_record(n->op, own, function, args, 2, named, NULL);
                 Py_DECREF(named);
                 PyMem_Free(own);
             } else PyErr_NoMemory();

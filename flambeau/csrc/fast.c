@@ -389,6 +389,10 @@ static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyOb
         if (r) return r;
         if (PyErr_Occurred()) return NULL;
     }
+    if (IDLE()) {
+        PyObject *r = fl_prepared(f, a, n, kw);
+        if (r || PyErr_Occurred()) return r;
+    }
     return PyObject_Vectorcall(f->slow, a, n, kw);
 }
 PyObject *fl_call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) { return call(f, a, n, kw); }
@@ -633,7 +637,6 @@ static PyObject *f_gemm(PyObject *m, PyObject *args) {
     PyObject *c_, *a_, *b_; double alpha, beta;
     if (!PyArg_ParseTuple(args, "O!O!O!dd", TensorType, &c_, TensorType, &a_, TensorType, &b_, &alpha, &beta)) return NULL;
     Tensor *c = (Tensor *)c_, *a = (Tensor *)a_, *b = (Tensor *)b_;
-    FL_UNSEEN();
     int nd = c->ndim, code = c->dtype->code;
     if (a->ndim != nd || b->ndim != nd || nd < 2 || nd > 3 || a->dtype != c->dtype || b->dtype != c->dtype) { PyErr_SetString(PyExc_ValueError, "gemm: two or three dimensions of one dtype"); return NULL; }
     int64_t batch = nd == 3 ? c->sizes[0] : 1, m_ = c->sizes[nd - 2], n_ = c->sizes[nd - 1], k_ = a->sizes[nd - 1], item = c->dtype->itemsize;

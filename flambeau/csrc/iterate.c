@@ -336,7 +336,6 @@ static PyObject *f_run_map(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n != 4) { PyErr_SetString(PyExc_TypeError, "run_map(address, outs, ins, params)"); return NULL; }
     void *f = PyLong_AsVoidPtr(a[0]);
     int no, ni;
-    FL_UNSEEN();
     if (!f || (no = tensors(a[1], ts, FL_MAXOPS)) < 1 || (ni = tensors(a[2], ts + no, FL_MAXOPS - no)) < 0 || params_of(a[3], params, sizeof params)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "run_map: no kernel or no output");
         return NULL;
@@ -355,7 +354,6 @@ static PyObject *f_run_rows(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     Tensor *ts[FL_MAXOPS]; char *ptr[FL_MAXOPS], params[256]; int64_t st[FL_MAXOPS][FL_MAXDIM], st0[FL_MAXOPS], sz[FL_MAXDIM], n0 = 1;
     if (n != 5) { PyErr_SetString(PyExc_TypeError, "run_rows(address, outs, ins, dim, params)"); return NULL; }
     void *f = PyLong_AsVoidPtr(a[0]);
-    FL_UNSEEN();
     int no, ni, dim = (int)PyLong_AsLong(a[3]);
     if (!f || (no = tensors(a[1], ts, FL_MAXOPS)) < 1 || (ni = tensors(a[2], ts + no, FL_MAXOPS - no)) < 1 || params_of(a[4], params, sizeof params)) {
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "run_rows: no kernel, output or input");

@@ -86,7 +86,7 @@ typedef struct {
     int history_nr;
 } Saved;
 
-typedef struct { int grad, inference, active, suspended, multithread; } State;
+typedef struct { int grad, inference, active, suspended, multithread, scoped; } State;      /* scoped: a default device of a `with` */
 extern _Thread_local State fl_state;
 static inline int fl_recording(void) { return fl_state.grad && !(fl_state.suspended & FL_L_RECORD); }
 

@@ -7,6 +7,7 @@
    copy back at the end, so a process forked meanwhile finds a whole state; the mark of the fill in
    progress holds the process id, and a mark left by the parent counts for nothing in the child. */
 #include "random.h"
+#include "tape.h"
 #include "random_engine.h"
 #include <limits.h>
 #include <unistd.h>
@@ -725,7 +726,22 @@ static PyObject *g_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     return (PyObject *)g;
 }
 
+/* Fills as a tape sees them: noted, and repeated with fresh draws. */
+#define FILL(name) static PyObject *t_##name(Generator *g, PyObject *const *a, Py_ssize_t n) { \
+    return fl_tape ? fl_taped_fill((PyObject *)g, #name, a, n) : g_##name(g, a, n); }
+FILL(random)
+FILL(random_range)
+FILL(uniform)
+FILL(normal)
+FILL(log_normal)
+FILL(cauchy)
+FILL(exponential)
+FILL(geometric)
+FILL(bernoulli)
+FILL(bernoulli_each)
+FILL(permutation)
 #define FAST(name, doc) {#name, (PyCFunction)(void (*)(void))g_##name, METH_FASTCALL, PyDoc_STR(doc)}
+#define TAPED(name, doc) {#name, (PyCFunction)(void (*)(void))t_##name, METH_FASTCALL, PyDoc_STR(doc)}
 static PyMethodDef methods[] = {
     {"manual_seed", (PyCFunction)g_manual_seed, METH_O,
      PyDoc_STR("manual_seed(seed) -> self: seeds with an integer in [-2**63, 2**64).")},
@@ -740,18 +756,18 @@ static PyMethodDef methods[] = {
     {"random64", (PyCFunction)g_random64, METH_NOARGS,
      PyDoc_STR("random64() -> int: two words, the first one high.")},
     FAST(words, "words(address, n): raw 32-bit words."),
-    FAST(random, "random(address, n, dtype): integers of the dtype's own range."),
-    FAST(random_range, "random_range(address, n, dtype, base, range): base + draw % range; range 0 "
+    TAPED(random, "random(address, n, dtype): integers of the dtype's own range."),
+    TAPED(random_range, "random_range(address, n, dtype, base, range): base + draw % range; range 0 "
                        "stands for 2**64."),
-    FAST(uniform, "uniform(address, n, dtype, low=0, high=1)"),
-    FAST(normal, "normal(address, n, dtype, mean=0, std=1, scalar=0): scalar forces one by one."),
-    FAST(log_normal, "log_normal(address, n, dtype, mean=1, std=2)"),
-    FAST(cauchy, "cauchy(address, n, dtype, median=0, sigma=1)"),
-    FAST(exponential, "exponential(address, n, dtype, rate=1)"),
-    FAST(geometric, "geometric(address, n, dtype, p)"),
-    FAST(bernoulli, "bernoulli(address, n, dtype, p=0.5)"),
-    FAST(bernoulli_each, "bernoulli_each(address, n, dtype, p_address, p_dtype)"),
-    FAST(permutation, "permutation(address, n, dtype): 0 ... n - 1 shuffled."),
+    TAPED(uniform, "uniform(address, n, dtype, low=0, high=1)"),
+    TAPED(normal, "normal(address, n, dtype, mean=0, std=1, scalar=0): scalar forces one by one."),
+    TAPED(log_normal, "log_normal(address, n, dtype, mean=1, std=2)"),
+    TAPED(cauchy, "cauchy(address, n, dtype, median=0, sigma=1)"),
+    TAPED(exponential, "exponential(address, n, dtype, rate=1)"),
+    TAPED(geometric, "geometric(address, n, dtype, p)"),
+    TAPED(bernoulli, "bernoulli(address, n, dtype, p=0.5)"),
+    TAPED(bernoulli_each, "bernoulli_each(address, n, dtype, p_address, p_dtype)"),
+    TAPED(permutation, "permutation(address, n, dtype): 0 ... n - 1 shuffled."),
     FAST(choices, "choices(address, rows, p_address, p_dtype, categories, samples) -> int: int64 "
                   "indices drawn with replacement; 0 done, 1 a negative weight or NaN, 2 infinity, "
                   "3 a row without weight."),

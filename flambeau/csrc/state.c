@@ -8,7 +8,7 @@ _Thread_local State fl_state = {.grad = 1, .multithread = 1};
     static PyObject *set_##name(PyObject *m, PyObject *v) {                                      \
         int b = PyObject_IsTrue(v); if (b < 0) return NULL;                                      \
         int old = fl_state.name; fl_state.name = b; return PyBool_FromLong(old); }
-FLAG(grad) FLAG(inference) FLAG(multithread)
+FLAG(grad) FLAG(inference) FLAG(multithread) FLAG(scoped)
 #define MASK(name)                                                                               \
     static PyObject *get_##name(PyObject *m, PyObject *u) { return PyLong_FromLong(fl_state.name); } \
     static PyObject *set_##name(PyObject *m, PyObject *v) {                                      \
@@ -57,6 +57,7 @@ static PyMethodDef methods[] = {
     {"get_grad", get_grad, METH_NOARGS}, {"set_grad", set_grad, METH_O},
     {"get_inference", get_inference, METH_NOARGS}, {"set_inference", set_inference, METH_O},
     {"get_multithread", get_multithread, METH_NOARGS}, {"set_multithread", set_multithread, METH_O},
+    {"set_scoped", set_scoped, METH_O}, {"get_scoped", get_scoped, METH_NOARGS},
     {"get_active", get_active, METH_NOARGS}, {"set_active", set_active, METH_O},
     {"get_suspended", get_suspended, METH_NOARGS}, {"set_suspended", set_suspended, METH_O},
     {"call_bits", (PyCFunction)call_bits, METH_FASTCALL}, {0}};

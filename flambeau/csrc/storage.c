@@ -136,6 +136,7 @@ static PyObject *fake(PyObject *cls, PyObject *args) {
 }
 /* resize_(nbytes): live views keep the cell; the common part of the bytes is kept. */
 static PyObject *resize(Storage *s, PyObject *v) {
+    FL_UNSEEN();
     long long n = PyLong_AsLongLong(v);
     if (n == -1 && PyErr_Occurred()) return NULL;
     if (n < 0) { PyErr_Format(PyExc_RuntimeError, "resize_: size must be non-negative, got %lld bytes", n); return NULL; }
@@ -152,6 +153,7 @@ static PyObject *resize(Storage *s, PyObject *v) {
 }
 /* repoint(address, nbytes, owner): the same cell with other bytes (shared memory, mmap). */
 static PyObject *repoint(Storage *s, PyObject *args) {
+    FL_UNSEEN();
     long long addr, n; PyObject *owner; int shared = 0;
     if (!PyArg_ParseTuple(args, "LLO|p", &addr, &n, &owner, &shared)) return NULL;
     Py_INCREF(owner);
@@ -160,8 +162,8 @@ static PyObject *repoint(Storage *s, PyObject *args) {
     s->flags |= FL_S_FIXED | (shared ? FL_S_SHARED : 0);
     Py_RETURN_NONE;
 }
-static PyObject *s_nbytes(Storage *s, PyObject *u) { return PyLong_FromLongLong(s->nbytes); }
-static PyObject *s_ptr(Storage *s, PyObject *u) { return PyLong_FromVoidPtr(s->data); }
+static PyObject *s_nbytes(Storage *s, PyObject *u) { FL_UNSEEN(); return PyLong_FromLongLong(s->nbytes); }
+static PyObject *s_ptr(Storage *s, PyObject *u) { FL_UNSEEN(); return PyLong_FromVoidPtr(s->data); }
 static Py_ssize_t s_len(Storage *s) { return (Py_ssize_t)s->nbytes; }
 static PyObject *g_device(Storage *s, void *c) { return Py_NewRef((PyObject *)s->device); }
 static PyObject *g_flag(Storage *s, void *c) { return PyBool_FromLong(s->flags & (int)(intptr_t)c); }

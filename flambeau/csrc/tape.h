@@ -5,7 +5,7 @@
 enum { FL_KEY_WORDS = 384, FL_MAX_INPUTS = 48 };
 typedef struct { int64_t w[FL_KEY_WORDS]; int n; } Key;
 /* What one call gets: the tensors (as they are held: Saved, or the tensor), and the key that tells calls apart. */
-typedef struct { Key key; PyObject *in[FL_MAX_INPUTS]; int nin; } Inputs;
+typedef struct { Key key; PyObject *in[FL_MAX_INPUTS]; Tensor *of[FL_MAX_INPUTS]; int nin; } Inputs;
 typedef struct Program Program;
 
 /* The tape that this thread writes; NULL inside of a call that is on it already. */
@@ -16,6 +16,11 @@ void fl_tape_refuse(void);
 PyObject *fl_taped_call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);
 void fl_tape_unpacked(PyObject *saved, PyObject *tensor);
 void fl_tape_outs(void);
+PyObject *fl_taped_method(PyObject *f, PyObject *const *a, Py_ssize_t n);
+PyObject *fl_taped_fill(PyObject *stream, const char *name, PyObject *const *a, Py_ssize_t n);
+PyObject *fl_taped_address(PyObject *f, PyObject *tensor);
+PyObject *fl_prepared(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);      /* NULL without an error: Python's case */
+int fl_tape_wrap(PyObject *module);
 PyObject *fl_call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);
 PyObject *fl_subscript(PyObject *a, PyObject *k);
 
@@ -29,4 +34,4 @@ int fl_program_uses_outs(const Program *p);
 int fl_repeat(Program *p, PyObject **vals, int nout, PyObject **results);
 /* function(*args) with a tape running; what it did becomes the program. The result, as function gave
    it. named: the arguments whose names stand in the key. */
-PyObject *fl_record(PyObject *owner, const Inputs *in, PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *named);
+PyObject *fl_record(PyObject *owner, const Inputs *in, PyObject *function, PyObject *const *args, Py_ssize_t n, PyObject *named, Program **made);

@@ -407,6 +407,7 @@ static PyObject *g_plain_grad(Tensor *t, void *c) { return Py_NewRef(t->grad ? t
 int fl_set_grad(Tensor *t, PyObject *v);
 static int s_grad(Tensor *t, PyObject *v, void *c) { return fl_set_grad(t, v); }
 int fl_set_grad(Tensor *t, PyObject *v) {
+    FL_UNSEEN();
     if (v && v != Py_None) {
         Tensor *g = (Tensor *)v;
         if (!Tensor_Check(v) || g->dtype != t->dtype || g->ndim != t->ndim || v == (PyObject *)t || g->storage->device->type != t->storage->device->type
@@ -439,6 +440,7 @@ static PyObject *g_version(Tensor *t, void *c) {
 }
 static PyObject *g_base(Tensor *t, void *c) { return Py_NewRef(t->base ? (PyObject *)t->base : Py_None); }
 static int s_base(Tensor *t, PyObject *v, void *c) {
+    FL_UNSEEN();
     if (v && v != Py_None && !Tensor_Check(v)) { PyErr_SetString(PyExc_TypeError, "_base must be a Tensor or None"); return -1; }
     Py_XSETREF(t->base, v && v != Py_None ? (Tensor *)Py_NewRef(v) : NULL);
     return 0;
@@ -453,9 +455,10 @@ static int s_meta(Tensor *t, PyObject *v, void *c) { Py_XSETREF(t->meta, v == Py
 static PyObject *g_sym(Tensor *t, void *c) { return Py_NewRef(t->sym ? t->sym : Py_None); }
 static int s_sym(Tensor *t, PyObject *v, void *c) { Py_XSETREF(t->sym, v == Py_None ? NULL : Py_XNewRef(v)); return 0; }
 static PyObject *g_bits(Tensor *t, void *c) { return PyLong_FromLong(t->bits); }
-static int s_bits(Tensor *t, PyObject *v, void *c) { t->bits = (int)PyLong_AsLong(v); return PyErr_Occurred() ? -1 : 0; }
+static int s_bits(Tensor *t, PyObject *v, void *c) { FL_UNSEEN(); t->bits = (int)PyLong_AsLong(v); return PyErr_Occurred() ? -1 : 0; }
 static PyObject *g_flag(Tensor *t, void *f) { return PyBool_FromLong(t->flags & (int)(intptr_t)f); }
 static int s_flag(Tensor *t, PyObject *v, void *f) {
+    FL_UNSEEN();
     int b = PyObject_IsTrue(v);
     if (b < 0) return -1;
     t->flags = b ? t->flags | (int)(intptr_t)f : t->flags & ~(int)(intptr_t)f;
@@ -565,9 +568,10 @@ static PyObject *m_numel(Tensor *t, PyObject *u) {
 }
 static PyObject *m_element_size(Tensor *t, PyObject *u) { return PyLong_FromLong(t->dtype->itemsize); }
 static PyObject *m_offset(Tensor *t, PyObject *u) { return t->sym ? sym_part(t, 2) : PyLong_FromLongLong(t->offset); }
-static PyObject *m_storage(Tensor *t, PyObject *u) { FL_UNSEEN(); return Py_NewRef((PyObject *)t->storage); }
+static PyObject *m_storage(Tensor *t, PyObject *u) { return Py_NewRef((PyObject *)t->storage); }
+static PyObject *method_of(const char *name) { return PyDict_GetItemString(TensorType->tp_dict, name); }
 static PyObject *m_ptr(Tensor *t, PyObject *u) {
-    FL_UNSEEN();
+    if (fl_tape) return fl_taped_address(method_of("data_ptr"), (PyObject *)t);
     if (t->storage->flags & FL_S_FAKE && t->storage->device->type == 0) { PyErr_SetString(PyExc_RuntimeError, "Cannot access data pointer of a tensor that has no bytes (it is fake, or was kept only for its shape)"); return NULL; }
     return PyLong_FromVoidPtr(t->storage->data ? fl_data(t) : NULL);
 }
@@ -578,10 +582,14 @@ static PyObject *m_contiguous(Tensor *t, PyObject *u) {
     if (t->sym) return call_hook("symbolic_contiguous", Py_BuildValue("(O)", t));
     return PyBool_FromLong(t->contiguous);
 }
-static PyObject *m_bump(Tensor *t, PyObject *u) { fl_bump(t); Py_RETURN_NONE; }
+static PyObject *m_bump(Tensor *t, PyObject *u) {
+    PyObject *self = (PyObject *)t;
+    if (fl_tape) return fl_taped_method(method_of("_bump_version"), &self, 1);
+    fl_bump(t); Py_RETURN_NONE; }
 static PyObject *m_cur_version(Tensor *t, PyObject *u) { return PyLong_FromLongLong(fl_version(t)); }
 /* _set_version(n): what _unsafe_preserve_version_counter puts back. */
 static PyObject *m_set_version(Tensor *t, PyObject *v) {
+    FL_UNSEEN();
     int64_t n = PyLong_AsLongLong(v);
     if (n == -1 && PyErr_Occurred()) return NULL;
     if (t->vcell) t->vcell->value = n; else t->storage->version = n;
@@ -589,6 +597,7 @@ static PyObject *m_set_version(Tensor *t, PyObject *v) {
 }
 /* _set_history(node or None, output number, requires_grad) */
 static PyObject *m_history(Tensor *t, PyObject *args) {
+    FL_UNSEEN();
     PyObject *fn; int nr, rg;
     if (!PyArg_ParseTuple(args, "Oip", &fn, &nr, &rg)) return NULL;
     Py_XSETREF(t->grad_fn, fn == Py_None ? NULL : Py_NewRef(fn));
@@ -597,6 +606,7 @@ static PyObject *m_history(Tensor *t, PyObject *args) {
 }
 /* _fresh_version(): stop sharing the version with aliases (.data, inference results). */
 static PyObject *m_fresh(Tensor *t, PyObject *u) {
+    FL_UNSEEN();
     VersionCell *c = PyObject_New(VersionCell, &VersionCellType);
     if (!c) return NULL;
     c->value = 0;
@@ -620,6 +630,7 @@ static int take_geometry(Tensor *t, int n, const int64_t *sizes, const int64_t *
 }
 /* _set(storage, offset, size, stride, dtype): re-point this very tensor. */
 static PyObject *m_set(Tensor *t, PyObject *args) {
+    FL_UNSEEN();
     PyObject *st, *sz, *sd, *of, *dt = (PyObject *)t->dtype; int64_t off, a[FL_MAXDIM], b[FL_MAXDIM]; int symbolic = 0, n, m;
     if (!PyArg_ParseTuple(args, "O!OOO|O!", StorageType, &st, &of, &sz, &sd, &DTypeType, &dt)) return NULL;
     if ((n = ints_or_symbols(sz, a, "set_", "size", &symbolic)) < 0 || (m = ints_or_symbols(sd, b, "set_", "stride", &symbolic)) < 0
@@ -632,6 +643,7 @@ static PyObject *m_set(Tensor *t, PyObject *args) {
 }
 /* _take(other): become other in place (storage, geometry, dtype, version cell), keeping identity. */
 static PyObject *m_take(Tensor *t, PyObject *o) {
+    FL_UNSEEN();
     if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "_take needs a Tensor"); return NULL; }
     Tensor *s = (Tensor *)o;
     Py_INCREF(s->storage); Py_SETREF(t->storage, s->storage);
@@ -720,7 +732,6 @@ static PyObject *f_geometry(PyObject *m, PyObject *t) {
 static PyObject *f_store(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* store(tensor, offset, number): one element */
     if (n != 3 || !Tensor_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "store(tensor, offset, number)"); return NULL; }
     Tensor *t = (Tensor *)a[0];
-    FL_UNSEEN();
     int r = fl_store_scalar(t->dtype->code, a[2], t->storage->data + (t->offset + PyLong_AsLongLong(a[1])) * t->dtype->itemsize);
     if (r < 0 || PyErr_Occurred()) return NULL;
     return PyBool_FromLong(!r);
@@ -729,7 +740,6 @@ static PyObject *f_zero(PyObject *m, PyObject *o) {   /* zero(tensor): bytes to 
     if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "zero(tensor)"); return NULL; }
     Tensor *t = (Tensor *)o;
     if (!t->contiguous || (!t->storage->data && t->numel)) Py_RETURN_FALSE;
-    FL_UNSEEN();
     if (t->numel) memset(fl_data(t), 0, t->numel * t->dtype->itemsize);
     Py_RETURN_TRUE;
 }

@@ -188,8 +188,7 @@ def test_nothing_is_kept() -> None:
             gc.collect()
             counts = [sys.getrefcount(x), *(sys.getrefcount(p) for p in model.parameters())]
             counts += [sys.getrefcount(p.grad) for p in model.parameters()]
-            held.append(
-                (*counts, _native.memory_stats()["live_bytes"], len(gc.get_objects()) // 100)
-            )
-    assert held[0][:-1] == held[1][:-1]
-    assert held[1][-1] <= held[0][-1]  # objects may become fewer: rounding makes them differ
+            held.append((*counts, _native.memory_stats()["live_bytes"]))
+            objects.append(len(gc.get_objects()))
+    assert held[0] == held[1]
+    assert objects[1] <= objects[0] + 200

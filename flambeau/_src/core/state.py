@@ -73,7 +73,12 @@ class ThreadState(threading.local):
 
 
 class ProcessState:
-    """What is one per process: the default dtype and device."""
+    """What is one per process: the default dtype and device. Calls that C repeats were made under
+    the old values: they are forgotten."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        _native.forget_programs()
 
     def __init__(self) -> None:
         self.default_dtype: dt.dtype = dt.float32

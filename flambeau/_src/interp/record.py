@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
-from flambeau._src.core.slots import slot
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, call_bits, dispatch
 from flambeau._src.ops.op import Op, packet
@@ -170,6 +170,51 @@ def make_node(
     if state.thread.anomaly[0]:
         slot("remember_traceback")(node)
     return node
+
+
+def record_of(
+    op: Op, flat: tuple[Any, ...], args: tuple[Any, ...], result: Any
+) -> tuple[Any, ...] | None:
+    """What a call like this one records, for C to repeat: the operator, its node's type, for each
+    argument (True, its place in `flat`) or (False, a constant), a mask of what is saved (outputs
+    from bit 16 on), and one of the outputs that carry gradients. None: only Python can."""
+    base = op.base
+    if op.variant != "functional" or base.decl.vjp is None or base.decl.kind == "view":
+        return None
+    if getattr(base.decl, "record", None) is not None or op.schema.mutates:
+        return None
+    outs = result if isinstance(result, (tuple, list)) else (result,)
+    carries = differentiable_outputs(op, tuple(outs))
+    tensors = flat_tensors(op, args)
+    if not any(carries):
+        return (None, None, None, 0, 0)
+    if len(outs) > 15 or len(tensors) > 15:
+        return None
+    known = known_saves(base, tuple(t.requires_grad for t in tensors), args)
+    if known is None:
+        return None
+    template: list[Any] = []
+    for v in args:
+        if isinstance(v, Tensor):
+            places = [i for i, f in enumerate(flat) if f is v]
+            if not places:
+                return None
+            template.append((True, places[0]))
+        elif isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v):
+            return None
+        else:
+            template.append((False, v))
+    mask = sum(1 << i for i in known[0]) | sum(1 << (16 + i) for i in known[1])
+    return (
+        base,
+        base.node_type,
+        tuple(template),
+        mask,
+        sum(1 << i for i, c in enumerate(carries) if c),
+    )
+
+
+fill("record_of", record_of)
 
 
 def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
@@ -389,6 +434,8 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
     if state.get_inference() and call_bits(args, {}, 0) & state.DISPATCH:
         return below(state.COMPOSITE, op, args)  # as in torch, where autograd is what dissolves it
     if op.variant == "functional":
+        if _native.pending(args):
+            return _native.run_taped(args, decl.decompose, *args)
         return decl.decompose(*args)  # type: ignore[misc]
     if op.variant == "inplace":
         inplace = getattr(decl, "decompose_inplace", None)

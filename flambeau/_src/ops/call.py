@@ -69,7 +69,13 @@ def call_packet(
         return named(op, dispatch(op.out_op, bound + outs), "_out")
     if fills and bits:
         bound = with_options(op, bound)
-    result = named(op, dispatch(op, bound))
+    if (
+        wants or bits & ~state.RECORD or not op.decl.repeatable
+        or not _native.prepare(function, args, kwargs, bound)
+    ):  # fmt: skip
+        result = named(op, dispatch(op, bound))
+    else:
+        result = _prepared(op, args, kwargs, bound, bits)
     if wants:
         if not (result.dtype.is_floating_point or result.dtype.is_complex):
             raise RuntimeError(
@@ -88,6 +94,25 @@ def refusal(
     name = getattr(function, "__name__", packet.name)
     kwargs = rename(kwargs, packet.ops[0]) if kwargs else kwargs
     return Refusal(name, shown, args[1:] if method else args, kwargs, takes).error()
+
+
+def _prepared(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], bound: tuple[Any, ...], bits: int
+) -> Any:
+    """A call that C will repeat (`csrc/tape.c`) when it comes again with the same geometry: C is told
+    what the call records, once `run` or the composite's body has been followed."""
+    plain = dispatch(op, bound)
+    result = named(op, plain)
+    if not bits & state.RECORD or op.decl.level == "composite":
+        record: tuple[Any, ...] | None = (None, None, None, 0, 0)
+    else:
+        record = slot("record_of")(op, (*args, *kwargs.values()), bound, plain)
+    kind = None if type(result) is type(plain) else type(result)
+    if record is None:
+        _native.describe(None, *(None,) * 6)
+    else:
+        _native.describe(bound, *record, kind)
+    return result
 
 
 def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -147,6 +172,12 @@ def below(bit: int, op: Op, args: tuple[Any, ...]) -> Any:
 
 def run(op: Op, args: tuple[Any, ...]) -> Any:
     """Allocate and compute. In-place and out= forms write into what they were given."""
+    if _native.pending(args):
+        return _native.run_taped(args, _run, op, args)
+    return _run(op, args)
+
+
+def _run(op: Op, args: tuple[Any, ...]) -> Any:
     before = state.set_suspended(ALL)
     try:
         if op.variant == "functional":
@@ -376,6 +407,7 @@ def resize_to(out: Tensor, shape: Any, stride: Any = None) -> None:
 def warn_resized(out: Tensor, shape: Any) -> None:
     import warnings  # lazy: rarely needed
 
+    _native.unrepeatable()
     warnings.warn(
         f"An output with one or more elements was resized since it had shape {list(out.shape)}, "
         f"which does not match the required output shape {list(shape)}. This behavior is "

@@ -24,6 +24,7 @@ _MASKS = (dt.uint8, dt.bool_)
 
 
 def _warn_bytes() -> None:
+    _native.unrepeatable()
     warnings.warn(
         "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead.",
         stacklevel=8,

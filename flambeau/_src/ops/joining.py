@@ -420,6 +420,7 @@ class MeshGridPlain(Composite):
 
     @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        _native.unrepeatable()
         warnings.warn(
             "torch.meshgrid: in an upcoming release, it will be required to pass the indexing "
             "argument.",

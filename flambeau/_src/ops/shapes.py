@@ -322,6 +322,7 @@ class MatrixH(Composite):
     def decompose(self: Tensor) -> Tensor:
         n = self.dim()
         if not n:
+            _native.unrepeatable()
             warnings.warn(
                 "Tensor.H is deprecated on 0-D tensors. Consider using x.conj().", stacklevel=4
             )
@@ -343,6 +344,7 @@ class NumpyT(Composite):
     def decompose(self: Tensor) -> Tensor:
         n = self.dim()
         if n not in (0, 2):
+            _native.unrepeatable()
             warnings.warn(
                 "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is "
                 "deprecated and it will throw an error in a future release. Consider `x.mT` to "
@@ -360,6 +362,7 @@ def _matrices(t: Tensor, name: str, hint: str) -> None:
             f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D tensor."
         )
     if not t.dim():
+        _native.unrepeatable()
         warnings.warn(
             f"Tensor.{name} is deprecated on 0-D tensors.{hint or ' Consider using x.'}",
             stacklevel=5,

@@ -37,6 +37,7 @@ class UserOp(Declaration):
 
     kind = "opaque"
     public = ""
+    repeatable = False  # users' bodies may do anything
     op: Op
     kernels: dict[str, Callable[..., Any]]
     fake: Callable[..., Any] | None = None
