@@ -180,6 +180,7 @@ def test_nothing_is_kept() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
     x = torch.rand(3, 4)
     held: list[tuple[int, ...]] = []
+    objects: list[int] = []
     for step in range(1000):
         model.zero_grad()
         loss = (model(x) ** 2).mean() + model(x).softmax(-1)[0, 0]

@@ -435,7 +435,7 @@ def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return below(state.COMPOSITE, op, args)  # as in torch, where autograd is what dissolves it
     if op.variant == "functional":
         if _native.pending(args):
-            return _native.run_taped(args, decl.decompose, *args)
+            return _native.run_taped(args, decl.decompose, *args)  # type: ignore[arg-type]
         return decl.decompose(*args)  # type: ignore[misc]
     if op.variant == "inplace":
         inplace = getattr(decl, "decompose_inplace", None)

@@ -109,7 +109,7 @@ def _prepared(
         record = slot("record_of")(op, (*args, *kwargs.values()), bound, plain)
     kind = None if type(result) is type(plain) else type(result)
     if record is None:
-        _native.describe(None, *(None,) * 6)
+        _native.describe(None, None, None, None, 0, 0, None)
     else:
         _native.describe(bound, *record, kind)
     return result

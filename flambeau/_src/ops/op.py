@@ -37,7 +37,7 @@ class Declaration:
     old_form    torch also knows a deprecated way of calling it (error messages tell)
     check       refuses what the operator does not take, before the results are inferred
     geometry_only   reads nothing but shapes of its tensor arguments
-    repeatable      C may repeat the calls that the bodies made (`csrc/tape.c`): they have no other effect
+    repeatable      C may repeat the calls that the bodies made (`csrc/tape.c`): no other effects
     no_gradient     outputs carry gradients that are known not to be worked out (their backward says
                     so)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
