@@ -99,8 +99,8 @@ def refusal(
 def _prepared(
     op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], bound: tuple[Any, ...], bits: int
 ) -> Any:
-    """A call that C will repeat (`csrc/tape.c`) when it comes again with the same geometry: C is told
-    what the call records, once `run` or the composite's body has been followed."""
+    """A call that C will repeat (`csrc/tape.c`) when it comes again with the same geometry: C is
+    told what the call records, once `run` or the composite's body has been followed."""
     plain = dispatch(op, bound)
     result = named(op, plain)
     if not bits & state.RECORD or op.decl.level == "composite":
@@ -111,7 +111,8 @@ def _prepared(
     if record is None:
         _native.describe(None, None, None, None, 0, 0, None)
     else:
-        _native.describe(bound, *record, kind)
+        node_op, node_type, template, saves, carries = record
+        _native.describe(bound, node_op, node_type, template, saves, carries, kind)
     return result
 
 
