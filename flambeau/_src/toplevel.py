@@ -76,8 +76,15 @@ def _bool(self: Tensor) -> bool:
     return bool(is_nonzero(self))
 
 
+def _one_element(t: Tensor) -> Any:
+    """Its number, for int(), float() and complex()."""
+    if t.numel() != 1:
+        raise ValueError("only one element tensors can be converted to Python scalars")
+    return t.item()
+
+
 def _int(self: Tensor) -> int:
-    return int(self.item())
+    return int(_one_element(self).real)
 
 
 def _warn_of_history(t: Tensor) -> None:
@@ -91,12 +98,12 @@ def _warn_of_history(t: Tensor) -> None:
 
 def _float(self: Tensor) -> float:
     _warn_of_history(self)
-    return float(self.item())
+    return float(_one_element(self).real)
 
 
 def _complex(self: Tensor) -> complex:
     _warn_of_history(self)
-    return complex(self.item())
+    return complex(_one_element(self))
 
 
 def _index(self: Tensor) -> int:

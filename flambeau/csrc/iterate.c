@@ -79,19 +79,20 @@ void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) {
 int fl_broadcast(int n, Tensor **ts, int64_t *sizes) {
     int nd = 0;
     for (int k = 0; k < n; k++) if (ts[k]->ndim > nd) nd = ts[k]->ndim;
-    for (int i = 0; i < nd; i++) {
-        int64_t s = 1;
-        for (int k = 0; k < n; k++) {
-            int j = i - (nd - ts[k]->ndim);
-            if (j < 0 || ts[k]->sizes[j] == 1 || ts[k]->sizes[j] == s) continue;
-            if (s != 1) {
+    for (int i = 0; i < nd; i++) sizes[i] = 1;
+    for (int k = 0, so_far = 0; k < n; k++) {       /* one operand after the other, from the last dimension */
+        if (ts[k]->ndim > so_far) so_far = ts[k]->ndim;
+        for (int j = ts[k]->ndim - 1; j >= 0; j--) {
+            int i = j + nd - ts[k]->ndim;
+            int64_t size = ts[k]->sizes[j];
+            if (size == 1 || size == sizes[i]) continue;
+            if (sizes[i] != 1) {
                 PyErr_Format(PyExc_RuntimeError, "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton dimension %d",
-                             (long long)s, (long long)ts[k]->sizes[j], i);
+                             (long long)sizes[i], (long long)size, i - (nd - so_far));
                 return -1;
             }
-            s = ts[k]->sizes[j];
+            sizes[i] = size;
         }
-        sizes[i] = s;
     }
     return nd;
 }

@@ -284,6 +284,8 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
             "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not "
             f"{type(requires_grad).__name__}"
         )
+    if requires_grad and not (self.dtype.is_floating_point or self.dtype.is_complex):
+        raise RuntimeError("only Tensors of floating point dtype can require gradients")
     if not requires_grad or self.is_leaf:
         self.requires_grad = requires_grad
     return self
@@ -302,7 +304,7 @@ def set_requires_grad(t: Tensor, value: Any) -> None:
             "you can only change requires_grad flags of leaf variables." + ("" if value else hint)
         )
     if value and not (t.dtype.is_floating_point or t.dtype.is_complex):
-        raise RuntimeError("only Tensors of floating point dtype can require gradients")
+        raise RuntimeError("only Tensors of floating point and complex dtype can require gradients")
     if value and t._inference and not state.get_inference():
         raise RuntimeError(
             "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."

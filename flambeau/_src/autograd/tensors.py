@@ -11,7 +11,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten, overridable, requiring
 
 _TYPE_BITS = state.FUNCTION | state.DISPATCH
 
@@ -46,9 +46,7 @@ def _make_subclass(
             f"{type(data).__name__}"
         )
     new = retyped(cls, data)
-    if require_grad:
-        new.requires_grad = True
-    return new
+    return requiring(new) if require_grad else new
 
 
 def as_subclass(self: Tensor, cls: type) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src import _native
@@ -106,14 +107,7 @@ def _run_saved(op: Op, args: tuple[Any, ...], node: Any) -> Any:
     node.num_outputs = len(outs)
     kept = saved_sets(op.base, node.ctx, args, outs)[1]
     node.ctx = None
-    node.outs = tuple(
-        o
-        if not isinstance(o, Tensor)
-        else _keep_output(o, i, node, carries[i])
-        if i in kept
-        else _native.geometry(o)
-        for i, o in enumerate(outs)
-    )
+    node.outs = _keep_outputs(op.base, node, outs, kept, carries)
     for i, (o, c) in enumerate(zip(outs, carries, strict=True)):
         if c:
             o._set_history(node, i, True)
@@ -141,29 +135,25 @@ def make_node(
     carries = differentiable_outputs(op, outs)
     number = 0
     kept: list[Any] = []
-    for v in args:
+    waiting: Waiting = []
+    for v, a in zip(args, op.schema.args, strict=False):
         if isinstance(v, Tensor):
-            kept.append(_keep(v, number in ins, clone_self and number == 0, node))
+            clone = clone_self and number == 0
+            kept.append(_keep(v, number in ins, clone, a.name, waiting))
             number += 1
         elif isinstance(v, (list, tuple)) and any(isinstance(x, Tensor) for x in v):
             items = []
             for x in v:
                 if isinstance(x, Tensor):
-                    x = _keep(x, number in ins, False, node)
+                    x = _keep(x, number in ins, False, a.name, waiting)
                     number += 1
                 items.append(x)
             kept.append(tuple(items))
         else:
             kept.append(v)
     node.args = tuple(kept)
-    node.outs = tuple(
-        o
-        if not isinstance(o, Tensor)
-        else _keep_output(o, i, node, carries[i])
-        if i in results
-        else _native.geometry(o)
-        for i, o in enumerate(outs)
-    )
+    _pack_in_order(waiting)
+    node.outs = _keep_outputs(op, node, outs, results, carries)
     if op.decl.numbers and reads_number(op, needs, args, outs):
         node.keeps_number = 1
     _offer_fast(op, args, needs, ins, results)
@@ -217,7 +207,33 @@ def record_of(
 fill("record_of", record_of)
 
 
-def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
+Waiting = list[tuple[str, Callable[[], None]]]  # for saved-tensor hooks: a name, and its packing
+
+
+def _pack_in_order(waiting: Waiting) -> None:
+    """Saved-tensor hooks see the arguments, and after them the results, in the order of names."""
+    for _, run in sorted(waiting, key=lambda item: item[0]):
+        run()
+
+
+def _keep_outputs(
+    op: Op, node: Any, outs: tuple[Any, ...], kept: frozenset[int], carries: tuple[bool, ...]
+) -> tuple[Any, ...]:
+    waiting: Waiting = []
+    names = [r.name for r in op.schema.returns]
+    results = tuple(
+        o
+        if not isinstance(o, Tensor)
+        else _keep_output(o, i, node, names[i] if i < len(names) else "", waiting, carries[i])
+        if i in kept
+        else _native.geometry(o)
+        for i, o in enumerate(outs)
+    )
+    _pack_in_order(waiting)
+    return results
+
+
+def _keep(t: Any, values: bool, clone: bool, name: str, waiting: Waiting) -> Any:
     if not values:
         return _native.geometry(t)
     if clone:
@@ -231,13 +247,15 @@ def _keep(t: Any, values: bool, clone: bool, node: Any) -> Any:
             t._set_history(old.grad_fn, old.output_nr, True)
     saved = _native.saved(t)
     if state.thread.saved_hooks:
-        pack(saved, t)
+        waiting.append((name, lambda: pack(saved, t)))
     return saved
 
 
-def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
+def _keep_output(
+    t: Any, i: int, node: Any, name: str, waiting: Waiting, carries: bool = True
+) -> Any:
     if not carries and seen_below(t):
-        return _keep(t, True, False, node)  # no history of its own: it is kept as it is
+        return _keep(t, True, False, name, waiting)  # no history of its own: it is kept as it is
     saved = _native.saved(t, True)
     saved.output_nr = i
     if seen_below(t):
@@ -248,17 +266,23 @@ def _keep_output(t: Any, i: int, node: Any, carries: bool = True) -> Any:
             else below(state.RECORD, _named("detach"), (t,))
         )
         if state.thread.saved_hooks:
-            pack(saved, kept)
+            waiting.append((name, lambda: pack(saved, kept)))
         else:
             saved.pack((kept, kept._current_version()), _unchanged)
     elif state.thread.saved_hooks:
-        alias = saved.tensor
-        if carries:
-            alias._set_history(node, i, True)
-        pack(saved, alias)
-        if saved.packed is alias:  # else the node would hold itself; unpacking gives it back
-            alias._set_history(None, 0, False)
+        waiting.append(
+            (name, lambda: _pack_output(saved, saved.tensor, i, node if carries else None))
+        )
     return saved
+
+
+def _pack_output(saved: Any, alias: Any, i: int, node: Any) -> None:
+    """Give a result to the hooks, with its history where it has one."""
+    if node is not None:
+        alias._set_history(node, i, True)
+    pack(saved, alias)
+    if saved.packed is alias:  # else the node would hold itself; unpacking gives it back
+        alias._set_history(None, 0, False)
 
 
 def seen_below(t: Any) -> bool:
@@ -404,7 +428,7 @@ def _record_inplace(
     _, results = (
         saved_sets(base_op, needs, args, (target,)) if base_op.decl.vjp else (None, frozenset())
     )
-    node.outs = (_keep_output(target, 0, node) if 0 in results else _native.geometry(target),)
+    node.outs = _keep_outputs(op.base, node, (target,), results, (True,))
     rebase(target, node)
     return result
 

@@ -79,12 +79,27 @@ def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
         rule = TABLE.get(op.base.name)
         if rule is None:
             rule = KINDS.get(op.decl.kind, fallback)
+        if op.variant == "inplace" and op.decl.kind == "view" and rule is not None:
+            return regeometry(b, op, args, rule)
         if op.variant == "out" or (op.variant == "inplace" and rule not in INPLACE):
             rule = fallback
         return rule(b, op, args)
 
 
 # ---- derived rules ----
+
+
+def regeometry(b: Batch, op: Op, args: tuple[Any, ...], rule: BatchRule) -> Any:
+    """`squeeze_` and its like: the batched tensor takes over what the functional form makes."""
+    t = args[0]
+    made = rule(b, op.base, args)
+    held, fresh = info(t), info(made)
+    if not isinstance(held, Batched):
+        raise RuntimeError(f"vmap: {op.name}(self) of a tensor that is not batched")
+    held.value, held.dim = fresh.value, fresh.dim
+    t._set(made.untyped_storage(), made.storage_offset(), tuple(made.shape), tuple(made.stride()))
+    t._bump_version()
+    return t
 
 
 def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:

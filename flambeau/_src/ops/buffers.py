@@ -10,6 +10,7 @@ from flambeau._src.core import state
 from flambeau._src.core.dlpack import from_dlpack
 from flambeau._src.core.interchange import share_array, warn_once
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import requiring
 from flambeau._src.ops.creation import tensor
 
 _UNWRITABLE = (
@@ -84,7 +85,7 @@ def frombuffer(
     storage = _native.UntypedStorage.from_pointer(held.address + offset, count * size, held, False)
     made = _native.wrap(Tensor, storage, dtype, (count,), (1,), 0)
     if requires_grad:
-        made.requires_grad_(True)
+        requiring(made)
     return made
 
 
@@ -108,7 +109,7 @@ def from_file(
     kind = dtype or state.process.default_dtype
     storage = _native.UntypedStorage.from_file(filename, bool(shared), size * kind.itemsize)
     made = _native.wrap(Tensor, storage, kind, (size,), (1,), 0)
-    return made.requires_grad_(True) if requires_grad else made
+    return requiring(made) if requires_grad else made
 
 
 def asarray(
@@ -146,7 +147,7 @@ def asarray(
                 made.detach() if made is obj and copy is None and not made.is_leaf else made
             ).requires_grad_(True)
     elif requires_grad:
-        made.requires_grad_(True)
+        requiring(made)
     return made
 
 

@@ -77,12 +77,20 @@ def call_packet(
     else:
         result = _prepared(op, args, kwargs, bound, bits)
     if wants:
-        if not (result.dtype.is_floating_point or result.dtype.is_complex):
-            raise RuntimeError(
-                "Only Tensors of floating point and complex dtype can require gradients"
-            )
-        result.requires_grad = True
+        requiring(result)
     return result
+
+
+def requiring(made: Tensor) -> Tensor:
+    """What a maker of tensors returns that was told `requires_grad=True`.
+
+    Raises:
+        RuntimeError: the dtype has no gradients.
+    """
+    if not (made.dtype.is_floating_point or made.dtype.is_complex):
+        raise RuntimeError("Only Tensors of floating point and complex dtype can require gradients")
+    made.requires_grad = True
+    return made
 
 
 def refusal(

@@ -127,23 +127,18 @@ fill("clone_plain", _plain_clone)
 def check_expands(source: Tensor, shape: Any) -> None:
     """torch's refusal of copies whose source does not broadcast to the target."""
     s, t = tuple(source.shape), tuple(shape)
-    if len(s) > len(t):
-        raise RuntimeError(
-            f"The size of tensor a ({t[0] if t else 1}) must match the size of tensor b ({s[0]}) "
-            "at non-singleton dimension 0"
-            if all(x != 1 for x in s[: len(s) - len(t)])
-            else f"output with shape {list(t)} doesn't match the broadcast shape {list(s)}"
-        )
-    for i, x in enumerate(s):
-        j = i + len(t) - len(s)
-        if x not in (1, t[j]):
+    n = max(len(s), len(t))
+    whole = [1] * (n - len(t)) + list(t)
+    for back in range(1, len(s) + 1):
+        have, want = whole[-back], s[-back]
+        if have not in (1, want) and want != 1:
             raise RuntimeError(
-                f"The size of tensor a ({t[j]}) must match the size of tensor b ({x}) at "
-                f"non-singleton dimension {j}"
-                if t[j] != 1
-                else f"output with shape {list(t)} doesn't match the broadcast shape "
-                f"{[x if k == j else v for k, v in enumerate(t)]}"
+                f"The size of tensor a ({have}) must match the size of tensor b ({want}) at "
+                f"non-singleton dimension {n - back}"
             )
+        whole[-back] = want if have == 1 else have
+    if tuple(whole) != t:
+        raise RuntimeError(f"output with shape {list(t)} doesn't match the broadcast shape {whole}")
 
 
 class Copy(Declaration):

@@ -11,7 +11,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable, resize_output
+from flambeau._src.ops.call import aten, overridable, requiring, resize_output
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.op import Declaration, TensorSpec
 from flambeau._src.ops.promote import number_type
@@ -614,11 +614,7 @@ def tensor(
             t = aten.lift_fresh(t)
             t = t.detach() if t.requires_grad else t
     if requires_grad:
-        if not (t.dtype.is_floating_point or t.dtype.is_complex):
-            raise RuntimeError(
-                "Only Tensors of floating point and complex dtype can require gradients"
-            )
-        t.requires_grad_()
+        requiring(t)
     return t
 
 

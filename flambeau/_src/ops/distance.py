@@ -18,14 +18,14 @@ def _broadcast(a: Any, b: Any) -> list[int]:
     n = max(len(a), len(b))
     a, b = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
     out = []
-    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+    for i, (x, y) in reversed(list(enumerate(zip(a, b, strict=True)))):
         if x != y and 1 not in (x, y):
             raise RuntimeError(
                 f"The size of tensor a ({x}) must match the size of tensor b ({y}) at "
                 f"non-singleton dimension {i}"
             )
         out.append(y if x == 1 else x)
-    return out
+    return out[::-1]
 
 
 class Cdist(Composite):

@@ -98,6 +98,11 @@ class Signature:
         """Whether so many arguments could be meant for it."""
         return sum(p.required for p in self.parameters) <= count <= len(self.parameters)
 
+    def within(self, other: Signature) -> bool:
+        """Whether the other one only adds keywords that may be left out (`generator=`)."""
+        mine, its = set(self.parts()), set(other.parts())
+        return mine < its and not any(p.required for p in other.parameters if str(p) not in mine)
+
     def narrower(self, other: Signature) -> bool:
         """Whether it takes numbers where the other takes tensors, and else the same."""
         if len(self.parameters) != len(other.parameters):
@@ -118,6 +123,7 @@ def signatures(packet: Packet, method: bool) -> list[Signature]:
         for op in resolve_lazy(packet)
         if not (op.decl.numbers and op.overload.startswith("Scalar") and len(packet.ops) > 1)
     ]
+    found = [s for s in found if not any(s.within(t) for t in found)]
     waiting, ordered = sorted(found, key=_text_order), []
     while waiting:
         first = next(s for s in waiting if not any(s.narrower(t) for t in waiting))
