@@ -277,9 +277,36 @@ def main(argv: list[str]) -> int:
         write_report(results, options.runtime, report)
     if options.verbose:
         print_failures(results)
-    sys.stdout.write(f"{table(results)}\n{len(paths)} files in "
-                     f"{time.perf_counter() - start:.0f} s\n")  # fmt: skip
-    return verdict(results, options)
+    seconds = time.perf_counter() - start
+    sys.stdout.write(f"{table(results)}\n{len(paths)} files in {seconds:.0f} s\n")
+    status = verdict(results, options)
+    known = read_known(options.known) if options.runtime != "torch" else set()
+    sys.stdout.write(end_line(results, known, seconds))
+    return status
+
+
+def end_line(results: Results, known: set[str], seconds: float) -> str:
+    """`===== 2 failed, 1234 passed, 12 known failures in 60 s =====`, as pytest ends.
+
+    Counted are required entries × dtype × check. A listed failure that passes counts as failed:
+    its line must go."""
+    ran = {
+        f"{label} {dtype} {check}"
+        for label, dtypes in results.items()
+        if required(label)
+        for dtype, result in dtypes.items()
+        for check in result["counts"]
+        if check not in checks.INFORMATIVE
+    }
+    new, fixed = against_baseline(results, known)
+    expected = failing(results) & known
+    failed = len(new) + len(fixed)
+    parts = [f"{failed} failed"] if failed else []
+    parts.append(f"{len(ran) - len(new) - len(fixed) - len(expected)} passed")
+    if expected:
+        parts.append(f"{len(expected)} known failures")
+    text = f" {', '.join(parts)} in {seconds:.0f} s "
+    return f"{text:=^80}\n"
 
 
 def print_failures(results: Results) -> None:
