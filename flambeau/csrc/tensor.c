@@ -743,6 +743,63 @@ static PyObject *f_zero(PyObject *m, PyObject *o) {   /* zero(tensor): bytes to 
     if (t->numel) memset(fl_data(t), 0, t->numel * t->dtype->itemsize);
     Py_RETURN_TRUE;
 }
+/* count_up(tensor, start, step): start + i * step, in int64 or float64, and then the tensor's dtype.
+   False: a dtype or layout that this is not for. */
+static PyObject *f_count_up(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3 || !Tensor_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "count_up(tensor, start, step)"); return NULL; }
+    Tensor *t = (Tensor *)a[0]; int code = t->dtype->code; char *p = fl_data(t);
+    if (!t->contiguous || !t->storage->data) Py_RETURN_FALSE;
+    if (code == FL_F32 || code == FL_F64) {
+        double s = PyFloat_AsDouble(a[1]), d = PyFloat_AsDouble(a[2]);
+        if (PyErr_Occurred()) return NULL;
+        if (code == FL_F64) for (int64_t i = 0; i < t->numel; i++) ((double *)p)[i] = s + (double)i * d;
+        else for (int64_t i = 0; i < t->numel; i++) ((float *)p)[i] = (float)(s + (double)i * d);
+        Py_RETURN_TRUE;
+    }
+    if (code != FL_I64 && code != FL_I32) Py_RETURN_FALSE;
+    uint64_t s = (uint64_t)PyLong_AsLongLong(a[1]), d = (uint64_t)PyLong_AsLongLong(a[2]);
+    if (PyErr_Occurred()) { PyErr_Clear(); Py_RETURN_FALSE; }
+    if (code == FL_I64) for (int64_t i = 0; i < t->numel; i++) ((uint64_t *)p)[i] = s + (uint64_t)i * d;
+    else for (int64_t i = 0; i < t->numel; i++) ((uint32_t *)p)[i] = (uint32_t)(s + (uint64_t)i * d);
+    Py_RETURN_TRUE;
+}
+static int fill_nested(int code, int itemsize, char **p, int depth, int ndim, const int64_t *sizes, PyObject *o);
+/* What nested lists and tuples of plain numbers say: their extents, and the widest kind of number
+   (1 bool, 2 int, 3 float). 0: something else stands there, or the lists are not of one length. */
+static int survey(PyObject *o, int depth, int *ndim, int64_t *sizes) {
+    if (PyList_CheckExact(o) || PyTuple_CheckExact(o)) {
+        Py_ssize_t n = PySequence_Fast_GET_SIZE(o); int kind = 1;
+        if (!n || depth == 8 || (*ndim >= 0 && depth >= *ndim)) return 0;
+        if (sizes[depth] < 0) sizes[depth] = n;
+        else if (sizes[depth] != n) return 0;
+        for (Py_ssize_t i = 0; i < n; i++) {
+            int k = survey(PySequence_Fast_GET_ITEM(o, i), depth + 1, ndim, sizes);
+            if (!k) return 0;
+            if (k > kind) kind = k;
+        }
+        return kind;
+    }
+    int kind = PyFloat_CheckExact(o) ? 3 : PyLong_CheckExact(o) ? 2 : PyBool_Check(o) ? 1 : 0;
+    if (*ndim < 0) *ndim = depth;
+    return *ndim == depth ? kind : 0;
+}
+/* of_numbers(data, dtype or None, the float dtype): a tensor of nested plain numbers, None: Python's case. */
+static PyObject *f_of_numbers(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    int64_t sizes[FL_MAXDIM] = {-1, -1, -1, -1, -1, -1, -1, -1, -1}; int nd = -1;
+    if (n != 3 || Py_TYPE(a[2]) != &DTypeType) { PyErr_SetString(PyExc_TypeError, "of_numbers(data, dtype, default)"); return NULL; }
+    int kind = survey(a[0], 0, &nd, sizes);
+    if (!kind || fl_state.active & ~fl_state.suspended) Py_RETURN_NONE;
+    DType *natural = kind == 3 ? (DType *)a[2] : fl_dtypes[kind == 2 ? FL_I64 : FL_BOOL];
+    if (a[1] != Py_None && a[1] != (PyObject *)natural) Py_RETURN_NONE;
+    Tensor *t = fl_empty(nd, sizes, NULL, natural, fl_cpu);
+    if (!t) return NULL;
+    char *p = fl_data(t);
+    int r = fill_nested(natural->code, natural->itemsize, &p, 0, nd, sizes, a[0]);
+    if (!r) return (PyObject *)t;
+    Py_DECREF(t);
+    if (r < 0) PyErr_Clear();
+    Py_RETURN_NONE;
+}
 static PyObject *f_types(PyObject *m, PyObject *args) {   /* set_types(Size, disabled_torch_function) */
     PyObject *s, *d;
     if (!PyArg_ParseTuple(args, "OO", &s, &d)) return NULL;
@@ -777,7 +834,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
 static PyMethodDef functions[] = {
     {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
     {"geometry", f_geometry, METH_O}, {"view_kind", (PyCFunction)f_view_kind, METH_FASTCALL}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
-    {"zero", f_zero, METH_O}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
+    {"zero", f_zero, METH_O}, {"count_up", (PyCFunction)f_count_up, METH_FASTCALL}, {"of_numbers", (PyCFunction)f_of_numbers, METH_FASTCALL}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 
 int fl_tensor_init(PyObject *m) {
     str_function = PyUnicode_InternFromString("__torch_function__");

@@ -6,7 +6,7 @@
 /* A view of t. rest (borrowed): the recorded call's arguments after the tensor. */
 PyObject *fl_view_of(Fast *f, Tensor *t, int nd, const int64_t *sizes, const int64_t *strides, int64_t off, PyObject *rest) {
     int needs = fl_recording() ? fl_requires_grad(t) : 0;
-    if (needs < 0 || (needs && (!f || !f->node_type))) return NULL;
+    if (needs < 0 || (needs && (!f || (!f->node_type && f->kind != FL_K_DETACH)))) return NULL;
     Tensor *v = fl_alias(t, nd, sizes, strides, off);
     if (!v) return NULL;
     v->attr_version = fl_version(v);
@@ -129,7 +129,7 @@ fail:
 PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (kw || n < 1 || !Tensor_Check(a[0])) return NULL;
     Tensor *t = (Tensor *)a[0];
-    if (!PLAIN(t) || (fl_recording() && fl_requires_grad(t) && !f->node_type)) return NULL;
+    if (!PLAIN(t) || (fl_recording() && fl_requires_grad(t) && !f->node_type && f->kind != FL_K_DETACH)) return NULL;
     int64_t sz[FL_MAXDIM], st[FL_MAXDIM], d, e; int nd = t->ndim, k;
     if (f->kind != FL_K_VIEW && f->kind != FL_K_RESHAPE && f->kind != FL_K_EXPAND) { memcpy(sz, t->sizes, nd * sizeof *sz); memcpy(st, t->strides, nd * sizeof *st); }
     switch (f->kind) {

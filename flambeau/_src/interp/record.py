@@ -169,15 +169,17 @@ def record_of(
     argument (True, its place in `flat`) or (False, a constant), a mask of what is saved (outputs
     from bit 16 on), and one of the outputs that carry gradients. None: only Python can."""
     base = op.base
-    if op.variant != "functional" or base.decl.vjp is None or base.decl.kind == "view":
+    if op.variant != "functional" or base.decl.kind == "view" or op.schema.mutates:
         return None
-    if getattr(base.decl, "record", None) is not None or op.schema.mutates:
+    if getattr(base.decl, "record", None) is not None:
         return None
     outs = result if isinstance(result, (tuple, list)) else (result,)
     carries = differentiable_outputs(op, tuple(outs))
     tensors = flat_tensors(op, args)
     if not any(carries):
         return (None, None, None, 0, 0)
+    if base.decl.vjp is None:
+        return None
     if len(outs) > 15 or len(tensors) > 15:
         return None
     known = known_saves(base, tuple(t.requires_grad for t in tensors), args)

@@ -194,14 +194,19 @@ RUN = 16  # how many elements torch computes from one rounded start
 def fill_range(out: Tensor, start: Any, step: Any) -> None:
     """out[i] = start + i * step in float64 or int64; for 16-bit floats each run of elements starts
     from a rounded number, as torch's vectors do."""
-    import numpy as np  # lazy: NumPy is heavy
-
     if out.dtype is dt.bool_ or out.dtype.is_complex:
         raise NotImplementedError(
             f"\"arange_cpu\" not implemented for '{dt.scalar_name(out.dtype)}'"
         )
     n = out.numel()
-    if dt.is_integral(out.dtype):
+    whole_numbers = dt.is_integral(out.dtype)
+    if whole_numbers:
+        start, step = int(start), int(step)
+    if _native.count_up(out, start, step):
+        return
+    import numpy as np  # lazy: NumPy is heavy
+
+    if whole_numbers:
         values = np.arange(n, dtype=np.int64) * int(step) + int(start)
     else:
         values = np.float64(start) + np.arange(n, dtype=np.float64) * np.float64(step)
@@ -631,6 +636,9 @@ def slot_warn_copy() -> None:
 
 
 def _new(data: Any, dtype: Any) -> Tensor:
+    plain = _native.of_numbers(data, dtype, state.process.default_dtype)
+    if plain is not None:
+        return plain
     if hasattr(data, "__array_interface__") or (
         hasattr(data, "__array__") and not isinstance(data, (list, tuple))
     ):

@@ -61,10 +61,9 @@ def nll_values(x: Tensor, target: Tensor, weight: Any, ignore: int) -> tuple[Ten
     dim = 1 if x.dim() > 1 else 0
     keep = target != ignore
     safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
-    bad = (safe < 0) | (safe >= classes)
-    if target.numel() and bool(bad.any()):
-        value = int(safe.reshape(-1)[int(bad.reshape(-1).to(dt.int64).argmax())])
-        raise IndexError(f"Target {value} is out of bounds.")
+    outside = _native.beyond(safe, 0, classes)
+    if outside is not None:
+        raise IndexError(f"Target {outside} is out of bounds.")
     picked = -aten.gather(x, dim, safe.unsqueeze(dim)).squeeze(dim)
     w = (
         keep.to(x.dtype)
