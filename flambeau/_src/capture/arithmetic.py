@@ -459,7 +459,7 @@ def contains(s: Session, box: Any, value: Any) -> bool:
     return _search(s, iteration.items(s, box), value)
 
 
-_KEY_VIEWS = (type({}.keys()), types.MappingProxyType)
+_KEY_VIEWS: tuple[type, ...] = (type({}.keys()), types.MappingProxyType)
 
 
 def _search(s: Session, items: list[Any], value: Any) -> bool:

@@ -321,7 +321,8 @@ def _of_class(s: Session, cls: type, name: str) -> Any:
 
 
 def _is_enum(cls: type) -> bool:
-    return any(b.__module__ == "enum" for b in type(cls).__mro__)
+    metaclass: type = type(cls)
+    return any(b.__module__ == "enum" for b in metaclass.__mro__)
 
 
 def _of_function(s: Session, fn: Any, name: str) -> Any:

@@ -211,7 +211,8 @@ def _tensor_method(
     handler = builtin_calls.TENSOR_METHODS.get(name)
     if handler is not None:
         return handler(s, self_, args, kwargs)
-    if getattr(Tensor, name, None) is not fn:
+    own: Any = getattr(Tensor, name, None)
+    if own is not fn:
         return s.recorder.call(fn, fn, (self_, *args), kwargs)
     return s.recorder.call(name, fn, (self_, *args), kwargs)
 
@@ -265,7 +266,7 @@ def _make_dict(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, An
         first = args[0]
         if isinstance(first, dict) or attributes.special(type(first), "keys") is not None:
             first = iteration.mapping(s, first)
-            pairs = list(first.items())
+            pairs: list[Any] = list(first.items())
         else:
             pairs = [iteration.items(s, v) for v in iteration.items(s, first)]
         for pair in pairs:

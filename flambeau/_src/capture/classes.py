@@ -52,7 +52,8 @@ def is_instance(s: Session, value: Any, cls: Any) -> bool:
             return kind.__name__ == cls.__name__ and kind.__module__ == cls.__module__
         return issubclass(kind, cls)
     if type(check) is types.FunctionType and not _abstract(cls) and type(cls) is not enum.EnumMeta:
-        return s.truth(s.call(check, (cls, value), {}))
+        answer: bool = s.truth(s.call(check, (cls, value), {}))
+        return answer
     return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
 
 

@@ -101,7 +101,7 @@ class Emission:
             rebuild.need_source(source)
         loads: Code = []
         for info in inputs:
-            loads += _Late(rebuild, info.source).code()  # type: ignore[arg-type]
+            loads += _Late(rebuild, info.source).code()
         code += loads + make.call(len(inputs))
         names: dict[int, str] = {}
         if not rebuild.outputs:

@@ -133,7 +133,8 @@ def next_(s: Session, it: Any) -> Any:
 
 
 #: Iterators that compute as they go.
-_CALLING = ITERATORS - {type(iter(x)) for x in ([], (), {}, set(), "", range(0))} - {enumerate, zip}
+_STORED: tuple[Any, ...] = ([], (), {}, set(), "", range(0))
+_CALLING = ITERATORS - {type(iter(x)) for x in _STORED} - {enumerate, zip}
 
 
 def native_iterable(s: Session, value: Any) -> Any:

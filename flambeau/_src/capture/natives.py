@@ -8,12 +8,11 @@ Python code of the items' classes unseen. For those the arguments are graded fir
 from __future__ import annotations
 
 import _bisect
-import _collections
-import _functools
 import _heapq
 import _operator
 import builtins
 import collections
+import functools
 import itertools
 import math
 import re
@@ -46,23 +45,27 @@ __all__ = [
 _EMPTY: Any = ()
 #: Containers whose methods and protocols are native.
 CONTAINERS: frozenset[type] = frozenset(
-    {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict}
-    | {collections.defaultdict, bytearray, slice, Size}
-    | {type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType}
-    | {type(collections.OrderedDict().keys()), type(collections.OrderedDict().values())}
-    | {type(collections.OrderedDict().items())}
+    (
+        *(list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict),
+        *(collections.defaultdict, bytearray, slice, Size),
+        *(type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType),
+        *(type(collections.OrderedDict().keys()), type(collections.OrderedDict().values())),
+        type(collections.OrderedDict().items()),
+    )
+)
+_ITERATED: tuple[Any, ...] = (
+    *([], (), {}, set(), "", "é", b"", range(0), range(1 << 70), bytearray()),
+    *({}.values(), {}.items(), collections.deque(), collections.OrderedDict()),
 )
 #: Iterators of native code.
 ITERATORS: frozenset[type] = frozenset(
-    {
-        type(iter(x))
-        for x in ([], (), {}, set(), "", "é", b"", range(0), range(1 << 70), bytearray())
-    }
-    | {type(iter({}.values())), type(iter({}.items())), type(reversed([])), type(reversed({}))}
-    | {type(reversed({}.values())), type(reversed({}.items()))}
-    | {type(iter(collections.deque())), type(reversed(collections.deque()))}
-    | {type(iter(collections.OrderedDict())), enumerate, zip, map, filter, reversed}
-    | {v for v in vars(itertools).values() if isinstance(v, type)}
+    (
+        *(type(iter(x)) for x in _ITERATED),
+        *(type(reversed([])), type(reversed({})), type(reversed(collections.deque()))),
+        *(type(reversed({}.values())), type(reversed({}.items()))),
+        *(enumerate, zip, map, filter, reversed),
+        *(v for v in vars(itertools).values() if isinstance(v, type)),
+    )
 )
 #: Objects whose protocols (arithmetic, comparison, indexing, truth) are native.
 NATIVE: frozenset[type] = ATOMS | CONTAINERS | ITERATORS | {re.Pattern, re.Match}
@@ -87,8 +90,8 @@ PURE: set[Any] = (
     | {builtins.abs, builtins.all, builtins.any, builtins.ascii, builtins.bin, builtins.chr}
     | {builtins.divmod, builtins.format, builtins.hex, builtins.max, builtins.min, builtins.oct}
     | {builtins.ord, builtins.pow, builtins.repr, builtins.round, builtins.sorted, builtins.sum}
-    | {_functools.reduce, builtins.hash, int.from_bytes, float.fromhex, str.maketrans}
-    | {bytes.fromhex, _collections._count_elements}  # type: ignore[attr-defined]
+    | {functools.reduce, builtins.hash, int.from_bytes, float.fromhex, str.maketrans}
+    | {bytes.fromhex, vars(collections)["_count_elements"]}
 )
 
 #: Methods that only move items, by name; all others of containers hash, compare or print.
@@ -157,7 +160,7 @@ def inert(kind: type) -> bool:
 
 def check_key(s: Session, key: Any) -> None:
     """Refuse a key whose hash or comparison is Python code."""
-    kind = type(key)
+    kind: Any = type(key)
     if kind in ATOMS or kind is FakeTensor:
         return
     if kind is tuple or kind is frozenset:

@@ -113,6 +113,8 @@ class Recorder:
 
     def _placeholder(self, info: TensorInfo) -> Node:
         graph = self.graph
+        if info.source is None:
+            raise Unsupported("A tensor was made where the capture did not see it.")
         with graph.inserting_after(self.last_placeholder):
             node = graph.placeholder(placeholder_name(info.source))
         self.last_placeholder = node

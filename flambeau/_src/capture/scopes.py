@@ -71,7 +71,7 @@ def scope_of(s: Session, f: Frame) -> Scope:
             base = AttrSource(s.heap.source_of(f.function), "__globals__")  # type: ignore[arg-type]
         found = s.scopes[id(f.globals)] = Scope(f.globals, base, f.parent is None)
     f.scope = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def read(s: Session, f: Frame, name: str) -> Any:

@@ -22,7 +22,7 @@ _PLAIN_CONTAINERS = CONTAINERS - {slice}
 
 def printable(value: Any, depth: int = 0) -> bool:
     """Whether native code prints the value without running Python code or showing an address."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in ATOMS or kind is Size:
         return True
     if depth > 20:

@@ -99,7 +99,7 @@ def forbid_in_graph(fn: Any) -> Any:
     if isinstance(fn, (list, tuple)):
         return [forbid_in_graph(f) for f in fn]
     assert callable(fn), "forbid_in_graph applies only to callables"
-    fn._dynamo_forbidden = True  # type: ignore[attr-defined]
+    fn._dynamo_forbidden = True
     return fn
 
 

@@ -55,7 +55,8 @@ def _enter_items(heap: Heap, value: Any, source: Source) -> list[Any]:
 
 
 def _enter_list(heap: Heap, value: Any, source: Source) -> Any:
-    twin = type(value).__new__(type(value))
+    kind: Any = type(value)
+    twin = kind.__new__(kind)
     known = heap.know(value, twin, source)
     list.extend(twin, _enter_items(heap, value, source))
     known.before = list(twin)
@@ -103,7 +104,7 @@ class _SameSet:
 
 
 def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
-    kind = type(value)
+    kind: Any = type(value)
     twin = kind.__new__(kind)
     known = heap.know(value, twin, source)
     if kind is collections.defaultdict:

@@ -55,7 +55,7 @@ def get(s: Session, t: Any, name: str) -> Any:
         if callable(found):
             return types.MethodType(found, t)
         raise Unsupported(f"The attribute {name} of a tensor is read.")
-    if info.real is not None:
+    if info.real is not None and info.source is not None:
         own = getattr(info.real, "__dict__", {})
         if name in own:
             value = s.heap.enter(own[name], AttrSource(info.source, name))
