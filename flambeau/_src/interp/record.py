@@ -125,7 +125,7 @@ def make_node(
         named.node_type, op, [t if n else None for t, n in zip(tensors, needs, strict=True)]
     )
     node.num_outputs = len(outs)
-    if op.decl.vjp is None and op.decl.decompose is None:
+    if op.decl.vjp is None and not op.composes_gradient:
         node.args, node.outs = (), ()
         return node
     if op.decl.kind == "view":

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
@@ -199,9 +200,11 @@ class FlashAttentionCpu(Opaque):
     def meta(
         q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any
     ) -> Any:
-        n, h, rows, e = q.shape
+        n, h, rows, _ = q.shape
         kind = dt.float32 if q.dtype in (dt.bfloat16, dt.float16) else q.dtype
-        stride = (rows * h * e, e, h * e, 1)
+        stride = (
+            layout.strides_like(q, layout.preserve_format) if q.shape[-1] == v.shape[-1] else None
+        )
         lse = (rows * h, 1, h)
         return TensorSpec((n, h, rows, v.shape[-1]), q.dtype, q.device, stride), TensorSpec(
             (n, h, rows), kind, q.device, lse
@@ -258,7 +261,7 @@ def attention_weights(
     if mask is not None:
         scores = scores + cast_like(mask, scores)
     lse = aten.logsumexp(scores, [-1], True)
-    p = (scores - lse).exp()
+    p = aten.softmax(scores, -1)
     if mask is not None:
         p = aten.where(lse == float("-inf"), aten.zeros((), dtype=p.dtype), p)
     return p, lse.squeeze(-1)
@@ -269,7 +272,7 @@ def cast_like(t: Tensor, like: Tensor) -> Tensor:
 
 
 class FlashAttentionCpuBackward(Opaque):
-    """Gradients of attention for query, key and value."""
+    """Gradients of attention for query, key and value (not differentiable again, as in torch)."""
 
     schema = (
         "_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
@@ -278,6 +281,7 @@ class FlashAttentionCpuBackward(Opaque):
         "Tensor grad_value)"
     )
     public = "function"
+    no_formula = True
 
     def meta(g: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Any:
         specs = []

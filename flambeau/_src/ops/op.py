@@ -40,6 +40,8 @@ class Declaration:
     repeatable      C may repeat the calls that the bodies made (`csrc/tape.c`): no other effects
     no_gradient     outputs carry gradients that are known not to be worked out (their backward says
                     so)
+    no_formula      torch has no derivative of it: a backward through it is refused, even where
+                    `decompose` would give one
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
                 kernel along one dimension, for fusion
@@ -63,6 +65,7 @@ class Declaration:
     repeatable: bool = True
     differentiable: Any = True
     no_gradient: bool = False
+    no_formula: bool = False
     saves_by: tuple[str, ...] = ()
     autocast: str | None = None
     node_name: str | None = None
@@ -183,6 +186,12 @@ class Op:
         return f"{self.namespace}.{self.name}.{self.overload or 'default'}"
 
     @property
+    def composes_gradient(self) -> bool:
+        """Whether its gradient is that of what it dissolves into."""
+        d = self.decl
+        return d.vjp is None and d.decompose is not None and not d.no_formula
+
+    @property
     def key(self) -> str:
         """'add.Tensor': name and overload, as ATen writes them."""
         return f"{self.name}.{self.overload}" if self.overload else self.name
@@ -209,6 +218,7 @@ class Op:
         name = self.decl.node_name or "".join(p.capitalize() for p in self.name.split("_"))
         number = NODE_NUMBERS.get((self.name, self.overload), 0)
         full = name if "Backward" in name else f"{name}Backward{number}"
+        full = "NotImplemented" if self.decl.no_formula else full
         members = slot("node_members")(self)
         if not full[-1].isdigit():  # written by hand in torch, and named by its namespace
             members["name"] = lambda node: f"torch::autograd::{full}"

@@ -86,7 +86,7 @@ def call_vjp(
 ) -> tuple[Any, ...]:
     """Gradients for flat_tensors(args)."""
     decl = op.decl
-    if decl.vjp is None and decl.decompose is not None:
+    if op.composes_gradient:
         found: tuple[Any, ...] = slot("vjp_by_decomposition")(op, needs, grads, args)
         return found
     if decl.vjp is None:
@@ -138,7 +138,7 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     base = op.base
     decl = base.decl
     vjp = decl.vjp
-    if vjp is None and decl.decompose is None:
+    if vjp is None and not base.composes_gradient:
         if base.decl.no_gradient:
             raise NotImplementedError(f"the derivative for '{base.name}' is not implemented.")
         raise RuntimeError(f"derivative for {base.namespace}::{base.name} is not implemented")
@@ -269,7 +269,8 @@ def saved_sets(
     """Which tensor arguments and which outputs the vjp reads the values of."""
     decl = op.decl
     if decl.vjp is None:
-        return (frozenset(range(len(needs))) if decl.decompose else frozenset()), frozenset()
+        read = range(len(needs)) if op.composes_gradient else ()
+        return frozenset(read), frozenset()
     key = _saves_key(op, needs, args)
     found = op.saves.get(key)
     if found is None:
