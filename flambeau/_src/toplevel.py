@@ -14,6 +14,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import overridable
 from flambeau._src.ops.promote import result_type as _result_type
 from flambeau._src.runtime import blas
+from flambeau._src.util.config import config
 from flambeau._src.util.log import warn_once
 
 
@@ -167,6 +168,10 @@ def set_num_threads(n: int, /) -> None:
         raise TypeError(f"set_num_threads expects an int, but got {type(n).__name__}")
     _native.set_num_threads(n)
     blas.set_threads(n)
+
+
+if config.num_threads:
+    _native.set_num_threads(config.num_threads)  # BLAS takes its number from there when it loads
 
 
 def get_num_threads() -> int:

@@ -1,7 +1,9 @@
 /* The iteration driver: broadcasting, output strides, coalescing, threads. */
+#define _GNU_SOURCE      /* sched_getaffinity */
 #include "native.h"
 #include "tape.h"
 #include <pthread.h>
+#include <time.h>
 #include <stdatomic.h>
 #include <sched.h>
 #include <unistd.h>
@@ -9,7 +11,7 @@
 /* ---- thread pool: the caller works too and can finish alone ---- */
 #define MAXTHREADS 256
 #define OPEN 0x10000
-static struct { fl_range f; void *ctx; int64_t n, chunk; _Atomic int64_t next; _Atomic int ctl; _Atomic unsigned gen; } job;   /* ctl: OPEN and how many workers joined */
+static struct { fl_range f; void *ctx; int64_t n, chunk; int most; _Atomic int64_t next; _Atomic int ctl; _Atomic unsigned gen; } job;   /* ctl: OPEN and how many workers joined */
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER, wake_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static int threads = 0, workers = 0;
@@ -36,8 +38,9 @@ static void *worker(void *u) {
             } else __builtin_ia32_pause();
         seen = atomic_load(&job.gen);
         int c = atomic_load(&job.ctl);      /* a worker that wakes late finds the job closed and leaves it */
-        while (c & OPEN && !atomic_compare_exchange_weak(&job.ctl, &c, c + 1)) {}
-        if (!(c & OPEN)) continue;
+        int joined = 0;
+        while (c & OPEN && (c & (OPEN - 1)) < job.most && !(joined = atomic_compare_exchange_weak(&job.ctl, &c, c + 1))) {}
+        if (!joined) continue;
         work();
         atomic_fetch_sub(&job.ctl, 1);
     }
@@ -48,12 +51,50 @@ static void after_fork(void) {
     pthread_mutex_init(&pool_lock, NULL); pthread_mutex_init(&wake_lock, NULL); pthread_cond_init(&wake, NULL);
 }
 int fl_num_threads(void) {
-    if (!threads) { long n = sysconf(_SC_NPROCESSORS_ONLN); threads = n < 1 ? 1 : n > MAXTHREADS ? MAXTHREADS : (int)n; }
+    if (!threads) {
+        cpu_set_t may;
+        int n = sched_getaffinity(0, sizeof may, &may) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&may);
+        threads = n < 1 ? 1 : n > MAXTHREADS ? MAXTHREADS : n;
+    }
     return threads;
 }
-void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) {
+static double seconds(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+/* Whether threads pay, by kernel and size: what a run took alone and together, on average. A busy
+   neighbour, hyperthreads or a memory that one thread fills make them lose; the way that is not
+   taken is tried again now and then. Held under pool_lock; results do not depend on it. */
+typedef struct { const void *key; int size, count; float alone, together; } Record;
+static Record *record_of(const void *key, int64_t total) {
+    static Record table[1024];
+    int size = 63 - __builtin_clzll((uint64_t)total | 1);
+    uint64_t h = ((uint64_t)(intptr_t)key >> 4) * 0x9E3779B97F4A7C15ull + (uint64_t)size * 0xC2B2AE3D27D4EB4Full;
+    Record *r = &table[h >> 54];
+    if (r->key != key || r->size != size) *r = (Record){.key = key, .size = size};
+    return r;
+}
+static int take_alone(Record *r) {
+    r->count++;
+    if (r->together == 0 || r->alone == 0) return r->together != 0 && r->count > 2;
+    int alone = r->alone < r->together;
+    return r->count % 32 ? alone : !alone;
+}
+static void learn(float *mean, double t) {
+    if (*mean == 0) *mean = (float)t;
+    else *mean += 0.2f * ((float)(t < 8 * *mean ? t : 8 * *mean) - *mean);
+}
+void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) { fl_parallel_for(f, ctx, n, grain, (const void *)(intptr_t)f, n / (grain > 0 ? grain : 1)); }
+void fl_parallel_for(fl_range f, void *ctx, int64_t n, int64_t grain, const void *key, int64_t total) {
     int nt = fl_num_threads();
     if (nt == 1 || n <= grain || inside || pthread_mutex_trylock(&pool_lock)) { f(ctx, 0, n); return; }
+    Record *record = record_of(key, total);
+    double began = seconds();
+    if (take_alone(record)) {
+        inside = 1;                /* the lock is held: what runs here splits no further */
+        f(ctx, 0, n);
+        inside = 0;
+        learn(&record->alone, seconds() - began);
+        pthread_mutex_unlock(&pool_lock);
+        return;
+    }
     for (; workers < nt - 1; workers++) {
         pthread_t t; pthread_attr_t a;
         pthread_attr_init(&a); pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
@@ -62,7 +103,7 @@ void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) {
     if (!workers) { pthread_mutex_unlock(&pool_lock); f(ctx, 0, n); return; }
     int64_t parts = (int64_t)nt * 4, most = (n + grain - 1) / grain;
     if (parts > most) parts = most;
-    job.f = f; job.ctx = ctx; job.n = n; job.chunk = (n + parts - 1) / parts;
+    job.f = f; job.ctx = ctx; job.most = nt - 1; job.n = n; job.chunk = (n + parts - 1) / parts;
     atomic_store(&job.next, 0); atomic_store(&job.ctl, OPEN);
     pthread_mutex_lock(&wake_lock);
     atomic_fetch_add(&job.gen, 1);
@@ -72,6 +113,7 @@ void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) {
     atomic_fetch_and(&job.ctl, ~OPEN);      /* only workers in the middle of a chunk are waited for */
     for (int spin = 0; atomic_load_explicit(&job.ctl, memory_order_acquire); )
         if (++spin < 2000) __builtin_ia32_pause(); else sched_yield();
+    learn(&record->together, seconds() - began);
     pthread_mutex_unlock(&pool_lock);
 }
 
@@ -212,7 +254,7 @@ static void launch(Plan *p, int first_split, int64_t total, int64_t each) {
     if (k == 0) grain = (grain + 63) & ~(int64_t)63;
     PyThreadState *save = NULL;
     if (total >= 262144 && PyGILState_Check()) save = PyEval_SaveThread();
-    fl_parallel(run_part, p, p->size[k], grain < 1 ? 1 : grain);
+    fl_parallel_for(run_part, p, p->size[k], grain < 1 ? 1 : grain, (const void *)(intptr_t)p->f, total);
     if (save) PyEval_RestoreThread(save);
 }
 /* Elements of the output share bytes (an in-place operator on as_strided): what one row writes the next

@@ -140,6 +140,7 @@ void fl_run_rows(fl_loop f, int nops, char **ptr, int64_t n0, const int64_t *st0
                  const int64_t *sizes, const int64_t (*strides)[FL_MAXDIM], const void *params);
 typedef void (*fl_range)(void *ctx, int64_t begin, int64_t end);
 void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain);
+void fl_parallel_for(fl_range f, void *ctx, int64_t n, int64_t grain, const void *key, int64_t total);   /* key, total: what is run, on how much */
 int fl_num_threads(void);
 int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out);
 

@@ -424,6 +424,7 @@ class Reduction(Declaration):
         None,
     )  # fixed dtypes of results; None: the computed one
     empty_is_all = True
+    splits = False  # the result of everything is that of the results of parts
 
     @classmethod
     def named(cls, op: Op, args: tuple[Any, ...]) -> dict[str, Any]:
@@ -533,6 +534,31 @@ def run_rows(
     _native.run_rows(address, outs, ins, dim, pack_params(params, [floating] * len(params)))
 
 
+#: Elements of one part where a reduction of everything is split over threads. The split must not
+#: depend on the number of threads: the result's bits would.
+PART = 1 << 16
+
+
+def _reduce_parts(address: int, out: Tensor, x: Tensor) -> None:
+    """One number from contiguous x: that of the parts' own."""
+    whole, rest = divmod(x.numel(), PART)
+    partial = _native.empty((whole + bool(rest),), x.dtype, x.device)
+
+    def rows(first: int, count: int, length: int) -> None:
+        source = _native.alias(
+            Tensor, x, (count, length), (length, 1), first * PART + x.storage_offset()
+        )
+        target = _native.alias(Tensor, partial, (count, 1), (1, 1), first)
+        _native.run_rows(address, (target,), (source,), 1, None)
+
+    rows(0, whole, PART)
+    if rest:
+        rows(whole, 1, rest)
+    one = _native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset())
+    all_of = _native.alias(Tensor, partial, (1, partial.numel()), (partial.numel(), 1), 0)
+    _native.run_rows(address, (one,), (all_of,), 1, None)
+
+
 def reduce_rows(
     op: Op, expr: Any, outs: tuple[Any, ...], x: Tensor, dims: tuple[int, ...], keepdim: bool,
     params: list[Any], baked: list[Any],
@@ -567,6 +593,11 @@ def reduce_rows(
             parts.adapter(expr), "row", tuple(views), [rows], params, rows.dim() - 1, x.dtype
         )
         return
+    plain = len(outs) == 1 and not params and not baked and x.dtype is outs[0].dtype
+    if plain and op.base.decl.splits and x.numel() >= 4 * PART and outs[0].numel() == 1:
+        if x._contiguous():
+            _reduce_parts(address, outs[0], x)
+            return
     floating = dt.category(x.dtype) >= 2
     _native.run_rows(
         address, views, [rows], rows.dim() - 1, pack_params(params, [floating] * len(params))

@@ -39,6 +39,7 @@ class Sum(Reduction):
     schema = "sum(Tensor self, *, ScalarType? dtype=None) -> Tensor"
     promotion = "sum"
     autocast = "fp32"
+    splits = True
     reference = "numpy.sum"
 
     def expr(k: Any, x: Any) -> Any:
@@ -164,6 +165,7 @@ class Truth(Reduction):
     promotion = "bool"
     differentiable = False
     empty_is_all = False
+    splits = True
 
 
 def _truth(name: str) -> None:
@@ -298,6 +300,7 @@ def _extremes(name: str) -> None:
             "__module__": __name__,
             "schema": f"{name}(Tensor self) -> Tensor",
             "out": "unary_out",
+            "splits": True,
             "expr": expr,
             "check": check,
             "vjp": vjp,
@@ -327,6 +330,7 @@ def _extremes(name: str) -> None:
             "__module__": __name__,
             "schema": f"a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
             "out": "out",
+            "splits": True,
             "expr": expr,
             "check": lambda x, dim, keepdim: check_not_empty(f"a{name}", x, dim or None),
             "vjp": vjp_am,

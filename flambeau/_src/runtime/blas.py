@@ -45,6 +45,15 @@ def _candidates(numpy: Any) -> list[str]:
     return [str(p) for p in found]
 
 
+def threads() -> int | None:
+    """How many threads the matrix products use; None where BLAS is not loaded or does not say."""
+    lib = _library[0] if _library else None
+    for name in ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_"):
+        if lib is not None and hasattr(lib, name):
+            return int(getattr(lib, name)())
+    return None
+
+
 def set_threads(n: int) -> None:
     """Threads of the matrix products."""
     lib = _library[0] if _library else None
