@@ -24,7 +24,8 @@ def _as_before() -> Iterator[None]:
 def asked(**variables: str) -> list[str]:
     env = {k: v for k, v in os.environ.items() if not k.endswith("NUM_THREADS")}
     code = (
-        "import flambeau as t; from flambeau._src.runtime import blas; t.rand(64, 64) @ t.rand(64, 64);"
+        "import flambeau as t; from flambeau._src.runtime import blas;"
+        "t.rand(64, 64) @ t.rand(64, 64);"
         "print(t.get_num_threads(), blas.threads())"
     )
     done = subprocess.run(

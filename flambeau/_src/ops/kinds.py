@@ -594,7 +594,12 @@ def reduce_rows(
         )
         return
     plain = len(outs) == 1 and not params and not baked and x.dtype is outs[0].dtype
-    if plain and op.base.decl.splits and x.numel() >= 4 * PART and outs[0].numel() == 1:
+    if (
+        plain
+        and getattr(op.base.decl, "splits", False)
+        and x.numel() >= 4 * PART
+        and outs[0].numel() == 1
+    ):
         if x._contiguous():
             _reduce_parts(address, outs[0], x)
             return
