@@ -13,7 +13,9 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.compiler.assemble import assemble
+from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.joint import Joint, Output, Unsupported, shared_cells, trace_joint
+from flambeau._src.compiler.numbers import inline
 from flambeau._src.compiler.partition import Cut, default_partition
 from flambeau._src.compiler.passes import tidy
 from flambeau._src.core import state
@@ -86,6 +88,7 @@ class Entry:
         self.forward = compile_(cut.forward, joint.attributes, fakes, False)
         self._backward: Callable[[Sequence[Any]], Any] | None = None
         self.tangents = [n.meta["val"] for n in joint.tangents]
+        self.sized = any(t._sym is not None for t in self.tangents)  # geometry is the call's own
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
@@ -112,7 +115,7 @@ class Entry:
         wanted = [sources[i] for i in self.joint.wanted]
         node = _native.node(CompiledFunctionBackward, COMPILED, wanted)
         node.num_outputs = len(self.joint.carrying)
-        kept = []
+        kept: list[Any] = []
         for t in saved:
             if isinstance(t, Tensor):
                 s = _native.saved(t)
@@ -121,8 +124,12 @@ class Entry:
                 kept.append(s)
             else:
                 kept.append(t)
-        node.args = tuple(kept)
         node.ctx = self
+        if self.sized:
+            kept.append(
+                tuple((tuple(outs[i].shape), outs[i].stride()) for i in self.joint.carrying)
+            )
+        node.args = tuple(kept)
         others = [*sources, *outs]
         for nr, place in enumerate(self.joint.carrying):
             out = outs[place]
@@ -142,8 +149,14 @@ class Entry:
             cut = self.cut
             fakes = [n.meta["val"] for n in (*cut.saved, *self.joint.tangents)]
             self._backward = self.compile(cut.backward, self.joint.attributes, fakes, True)
-        tangents = [_as_traced(g, like) for g, like in zip(grads, self.tangents, strict=True)]
         saved = node.unpack()
+        places: Any = [(t.shape, t.stride()) for t in self.tangents]
+        if self.sized:
+            *saved, places = saved
+        tangents = [
+            _as_traced(g, like, *place)
+            for g, like, place in zip(grads, self.tangents, places, strict=True)
+        ]
         return tuple(self._backward([*saved, *tangents]))
 
 
@@ -181,7 +194,8 @@ class Region:
 
     def __init__(self, make: Callable[[Sequence[Any]], Entry], inputs: Sequence[Any]) -> None:
         self.make = make
-        tensors = [t for t in inputs if isinstance(t, Tensor)]
+        self.places = [i for i, v in enumerate(inputs) if is_input(v)]
+        tensors = [inputs[i] for i in self.places]
         self.entry = make(inputs)
         self.only_tensors = len(tensors) == len(inputs)
         self.entries = {shared_cells(tensors): self.entry}
@@ -191,7 +205,7 @@ class Region:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         tensors: Sequence[Any] = inputs
         if not self.only_tensors:
-            tensors = [t for t in inputs if isinstance(t, Tensor)]
+            tensors = [inputs[i] for i in self.places]
         if self.alike:
             return tuple(self.entry.flat(tensors))
         shared = shared_cells(tensors)
@@ -201,21 +215,11 @@ class Region:
         return tuple(entry.flat(tensors))
 
 
-def _as_traced(g: Any, like: Any) -> Tensor:
+def _as_traced(g: Any, like: Any, shape: Any, stride: Any) -> Tensor:
     """A gradient with the geometry that the backward was traced for."""
-    if g is None:
-        return (
-            aten.zeros(like.shape, dtype=like.dtype, device=like.device)
-            if like._contiguous()
-            else _strided(like, None)
-        )
-    if g.stride() == like.stride():
+    if g is not None and g.stride() == stride:
         return g
-    return _strided(like, g)
-
-
-def _strided(like: Any, g: Any) -> Tensor:
-    made = aten.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+    made = aten.empty_strided(shape, stride, dtype=like.dtype, device=like.device)
     return aten.zero_(made) if g is None else aten.copy_(made, g)
 
 
@@ -270,6 +274,7 @@ class AotFunction:
 
 def cleaned(joint: Joint) -> None:
     """Tidy the joint graph; what it says of its ends follows."""
+    inline(joint.graph)
     tidy(joint.graph)
     ends = list(joint.graph.output_node().args[0])
     n = len(joint.outputs)

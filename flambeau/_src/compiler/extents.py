@@ -14,7 +14,7 @@ from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.sym_node import expression_of
 
-__all__ = ["extents", "geometry", "hinted", "is_number", "row_major", "symbols_of"]
+__all__ = ["extents", "geometry", "hinted", "is_input", "is_number", "row_major", "symbols_of"]
 
 
 def extents(values: Iterable[Any]) -> tuple[Any, ...]:
@@ -46,6 +46,11 @@ def row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
 def is_number(v: Any) -> bool:
     """Whether v is a symbolic number."""
     return isinstance(v, (SymInt, SymFloat, SymBool))
+
+
+def is_input(v: Any) -> bool:
+    """Whether v is given to a graph when it runs: a tensor, or a size that is no constant."""
+    return isinstance(v, (Tensor, SymInt))
 
 
 def symbols_of(v: Any) -> frozenset[str]:

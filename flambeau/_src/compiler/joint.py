@@ -17,6 +17,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.api import edge_of
+from flambeau._src.compiler.extents import hinted, is_number
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import functionalize as fz
@@ -122,6 +123,7 @@ class _JointTrace:
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.leaves: dict[int, Tensor] = {}  # by source
         self.given: dict[int, Tensor] = {}  # by source: what the program sees
+        self.sizes: dict[int, Any] = {}  # by source: inputs that are symbolic ints
         self.outs: list[Tensor] = []  # functional tensors behind the graph's outputs
         self.whole: dict[int, fz.Base] = {}  # places among outs that stand for all of a base
         self.written: list[tuple[int, int]] = []
@@ -130,7 +132,9 @@ class _JointTrace:
     def run(self) -> Joint:
         tracer = self.tracer
         wants = state.get_grad()
-        self.wanted = [i for i in self.order if self.sources[i].requires_grad and wants]
+        self.wanted = [
+            i for i in self.order if wants and getattr(self.sources[i], "requires_grad", False)
+        ]
         fakes = [self._fake(self.sources[i]) for i in self.order]
         with modes_suspended(), tracing(tracer, "fake", self.decompositions, self.fake):
             names = [f"primals_{i + 1}" for i in range(len(fakes))]
@@ -139,7 +143,9 @@ class _JointTrace:
             with fz.functional_mode():
                 results, spec = self._forward(fakes)
                 carrying = [
-                    i for i, t in enumerate(self.outs) if t.requires_grad and t.grad_fn is not None
+                    i
+                    for i, t in enumerate(self.outs)
+                    if isinstance(t, Tensor) and t.requires_grad and t.grad_fn is not None
                 ]
                 outputs = [self._node(t, self.whole.get(i)) for i, t in enumerate(self.outs)]
                 tangents, gradients = self._backward(carrying)
@@ -152,7 +158,9 @@ class _JointTrace:
         )  # fmt: skip
 
     def _fake(self, t: Tensor) -> Any:
-        """A fake tensor with a storage cell of its own, outside every graph."""
+        """A fake tensor with a storage cell of its own, outside every graph; sizes as they are."""
+        if not isinstance(t, Tensor):
+            return t
         cell = _native.UntypedStorage.fake(t.untyped_storage().nbytes(), t.device)
         made = _native.wrap(FakeTensor, cell, t.dtype, t.shape, t.stride(), t.storage_offset())
         made.fake_mode = self.fake
@@ -162,6 +170,9 @@ class _JointTrace:
     def _present(self, fakes: list[Any]) -> list[Tensor]:
         """What the program is called with: functional tensors for sources, views for members."""
         for i, f in zip(self.order, fakes, strict=True):
+            if not isinstance(f, Tensor):
+                self.sizes[i] = f
+                continue
             leaf = fz.wrap(f)
             if i in self.wanted:
                 leaf.requires_grad = True
@@ -178,7 +189,7 @@ class _JointTrace:
                 else:
                     place = (tuple(t.shape), t.stride(), t.storage_offset())
                     self.given[i] = aten.as_strided(whole, *place)
-        return [self.given[i] for i in range(n)]
+        return [self.given[i] if i in self.given else self.sizes[i] for i in range(n)]
 
     def _forward(self, fakes: list[Any]) -> tuple[list[Output], Any]:
         presented = self._present(fakes)
@@ -191,12 +202,16 @@ class _JointTrace:
                 raise Unsupported(f"the program makes input {i} require gradients")
         results = self._results(flat)
         for i in range(len(self.inputs)):
+            if i in self.sizes:
+                continue
             more = fz.info(self.given[i]).steps[shapes[i] :]
             if more:
                 if self.given[i].requires_grad:
                     raise Unsupported(f"the program changes the geometry of input {i} in place")
                 self.reshaped.append((i, more))
         for i in self.order:
+            if i in self.sizes:
+                continue
             t = self.given[i]
             if fz.info(t).base.generation:
                 self.written.append((i, len(self.outs)))
@@ -216,13 +231,17 @@ class _JointTrace:
         return [self._result(v, showing) for v in values]
 
     def _result(self, v: Any, showing: dict[int, list[Tensor]]) -> Output:
+        if is_number(v):
+            return Output(slot=self._place(v))
         if not isinstance(v, Tensor):
             return Output(constant=v)
         for i in range(len(self.inputs)):
-            if v is self.given[i]:
+            if v is self.given.get(i):
                 return Output(source=i)
         f = fz.info(v)
         for i in self.order:
+            if i in self.sizes:
+                continue
             leaf = fz.info(self.leaves[i])
             if f.base is leaf.base:
                 return Output(source=i, steps=f.steps)
@@ -242,7 +261,9 @@ class _JointTrace:
         self.outs.append(t)
         return len(self.outs) - 1
 
-    def _node(self, t: Tensor, whole: fz.Base | None) -> Node:
+    def _node(self, t: Any, whole: fz.Base | None) -> Any:
+        if is_number(t):
+            return self.tracer.argument(t)
         with fz.inside():
             value = fz.sync(t) if whole is None else whole.value
         found: Node = self.tracer.argument(value)
@@ -285,6 +306,8 @@ def _recorded(leaf: Tensor) -> Tensor:
 def check_inputs(inputs: Sequence[Tensor]) -> None:
     """Refuse tensors with layers of their own: what these do cannot be traced beneath them."""
     for i, t in enumerate(inputs):
+        if not isinstance(t, Tensor):
+            continue
         if t._bits & ~state.DISPATCH or (t._bits and not isinstance(t, FakeTensor)):
             raise Unsupported(f"input {i} is a {type(t).__name__} with layers of its own")
 
@@ -293,7 +316,7 @@ def shared_cells(inputs: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
     """The groups of inputs that share a storage cell."""
     cells: dict[int, list[int]] = {}
     for i, t in enumerate(inputs):
-        if t.numel():
+        if isinstance(t, Tensor) and hinted((t.numel(),))[0]:
             cells.setdefault(id(t.untyped_storage()), []).append(i)
     if len(cells) == len(inputs):
         return ()

@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.flow import Network
 from flambeau._src.compiler.fuse import Fused, Group, map_op
 from flambeau._src.compiler.joint import Joint
+from flambeau._src.compiler.numbers import as_nodes, given_by, needed_by
 from flambeau._src.compiler.passes import op_of
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.size_nodes import SIZE
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node, map_arg
 
@@ -110,11 +113,34 @@ def default_partition(joint: Joint) -> Cut:
 
 
 def _cut(joint: Joint, forward: set[Node], backward: set[Node], saved: Iterable[Node]) -> Cut:
+    kept = [*saved, *_sizes(joint, backward, saved)]
+    forward |= {n for n in kept if n.op != "placeholder"}
     order = {node: i for i, node in enumerate(joint.graph.nodes)}
-    kept = sorted(saved, key=order.__getitem__)
+    kept = sorted(kept, key=order.__getitem__)
     first = _extract(joint.graph, joint.primals, [*joint.outputs, *kept], forward)
     second = _extract(joint.graph, [*kept, *joint.tangents], joint.gradients, backward)
     return Cut(first, second, kept)
+
+
+def _sizes(joint: Joint, backward: set[Node], saved: Iterable[Node]) -> list[Node]:
+    """Numbers that the backward computes with and that none of its inputs tells."""
+    given = given_by([*saved, *joint.tangents])
+    missing = needed_by([*backward, *saved, *joint.tangents]) - set(given)
+    if not missing:
+        return []
+    places = given_by(n for n in joint.graph.nodes if n not in backward)
+    first = next(n for n in joint.graph.nodes if n.op != "placeholder")
+    found = []
+    for name in sorted(missing & set(places)):
+        node, dim = places[name]
+        if dim is not None:
+            before = first if node.op == "placeholder" else node.next
+            with joint.graph.inserting_before(before):
+                made = joint.graph.create_node("call_function", SIZE, (node, dim), {}, "sym_size")
+            made.meta["val"] = node.meta["val"].shape[dim]
+            node = made
+        found.append(node)
+    return found
 
 
 # ---- the fewest bytes ----------------------------------------------------------------------------
@@ -148,7 +174,7 @@ def is_cheap(node: Node, anything: bool = False) -> bool:
     names = tuple(n.meta["val"].dtype.name for n in found.inputs)
     key = (op, names, tuple((k, repr(v)) for k, v in found.plan if k != "node"))
     if key not in _CHEAP:
-        kernel = Fused(Group([node], [found], tuple(node.meta["val"].shape))).kernel
+        kernel = Fused(Group([node], [found], extents(node.meta["val"].shape))).kernel
         _CHEAP[key] = not any(inst.op in _DEAR for inst in kernel.insts)
     return anything or _CHEAP[key]
 
@@ -157,8 +183,8 @@ def _bytes(node: Node) -> int:
     """What saving a node costs. Several results, or none of a size, are not saved as they are."""
     val: Any = node.meta.get("val")
     if isinstance(val, Tensor):
-        return int(max(val.numel() * val.element_size(), 1))
-    return 1 if isinstance(val, (int, float, bool)) else Network.INFINITE
+        return int(max(hinted((val.numel(),))[0] * val.element_size(), 1))
+    return 1 if isinstance(val, (int, float, bool)) or is_number(val) else Network.INFINITE
 
 
 def min_cut_partition(joint: Joint, aggressive: bool = False) -> Cut:
@@ -228,4 +254,5 @@ def _extract(source: Graph, inputs: list[Node], outputs: list[Any], body: set[No
         if node in body and node not in new and node.op not in ("placeholder", "output"):
             new[node] = graph.node_copy(node, new.__getitem__)
     graph.output(map_arg(tuple(outputs), new.__getitem__))
+    as_nodes(graph)
     return graph

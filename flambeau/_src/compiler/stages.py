@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flambeau._src.compiler import aot, assemble, joint, partition, replay
+from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.history import Entry
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
@@ -68,7 +69,7 @@ class Pipeline(NamedTuple):
 
 def _joint(work: Work) -> Any:
     run = replay.stepwise(work.graph, work.attributes)
-    places = [i for i, v in enumerate(work.inputs) if isinstance(v, Tensor)]
+    places = [i for i, v in enumerate(work.inputs) if is_input(v)]
 
     def fn(*tensors: Tensor) -> Any:
         filled = list(work.inputs)

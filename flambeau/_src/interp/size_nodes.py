@@ -22,7 +22,7 @@ from flambeau._src.ir.sym_node import SymNode
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import overload_of
 
-__all__ = ["SizeNodes"]
+__all__ = ["SIZE", "SizeNodes"]
 
 Create = Callable[..., Node]
 _OF_ATOM = {"floordiv": operator.floordiv, "mod": operator.mod, "max": builtins.max}
@@ -38,7 +38,8 @@ _COMPARE = {
     "<": operator.lt,
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {"int": SymInt, "float": SymFloat, "bool": SymBool}
-_SIZE = overload_of(next(op for op in packet("sym_size").ops if op.overload == "int"))
+#: What a graph reads one size with.
+SIZE = overload_of(next(op for op in packet("sym_size").ops if op.overload == "int"))
 
 
 class SizeNodes:
@@ -133,7 +134,7 @@ class SizeNodes:
                 f"the size {name} is not that of any tensor of the graph: nothing tells it when "
                 "the program runs"
             ) from None
-        return self._create("call_function", _SIZE, (node, i), {}, "sym_size_int")
+        return self._create("call_function", SIZE, (node, i), {}, "sym_size_int")
 
     def _real(self, r: Real, env: ShapeEnv) -> Any:
         args = [self._value(a, env) for a in r.args]
