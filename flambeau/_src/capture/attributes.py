@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import types
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_FIELD = type(collections.namedtuple("_Pair", ["first"]).first)  # a namedtuple's
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, _FIELD)
 _DESCRIPTORS = (
     types.MethodDescriptorType,
     types.WrapperDescriptorType,
@@ -117,6 +120,10 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
             if not s.heap.is_made(obj):
                 return _of_unknown(s, obj, name, d[name])
             return d[name]
+        if d is not None and s.heap.is_made(obj) and library.is_module(obj):
+            for table in (d["_parameters"], d["_buffers"], d["_modules"]):
+                if name in table:
+                    return table[name]
     elif known.real is obj or known.attrs or hasattr(known.real, "__dict__"):
         found = _own(s, known, name)
         if found is not MISSING:
@@ -172,7 +179,7 @@ def _is_data(attr: Any) -> bool:
     kind = type(attr)
     if kind is types.FunctionType or kind in ATOMS:
         return False
-    if kind is property or kind in (types.MemberDescriptorType, types.GetSetDescriptorType):
+    if kind is property or kind in _SLOTS:
         return True
     return special(kind, "__set__") is not None or special(kind, "__delete__") is not None
 
@@ -183,6 +190,8 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
             text = f"property '{name}' of '{kind.__name__}' object has no getter"
             return s.raise_(AttributeError(text))
         return s.call(_class_value(s, kind, known, name, attr.fget, True), (obj,), {})
+    if type(attr) is _FIELD:
+        return s.native(attr.__get__, obj, kind)
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is not None and known.real is obj:
             if name in known.attrs:
@@ -203,7 +212,7 @@ def _class_source(s: Session, kind: type, known: Known | None) -> Source | None:
     found = s.heap.source_of(kind)
     if found is None and known is not None:
         found = TypeSource(known.source)
-    return found
+    return s.heap.find(kind) if found is None else found
 
 
 def _class_value(
@@ -245,6 +254,8 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
 
 def bind(s: Session, method: Any, obj: Any) -> Any:
     """A special method bound to its object."""
+    if type(method) is types.FunctionType:
+        return types.MethodType(method, obj)
     return _from_class(s, obj, type(obj), s.heap.known(obj), "", method)
 
 
@@ -312,12 +323,13 @@ def _of_class(s: Session, cls: type, name: str) -> Any:
         if type(method) is types.FunctionType:
             return s.call(method, (attr, None, cls), {})
         return s.native(getattr, cls, name)
-    if library.is_library(cls.__module__) or known is None:
-        if type(attr) in ATOMS or is_reference(attr) or ta is types.FunctionType:
-            return attr
-        if known is None:
-            raise Unsupported(f"{cls.__name__}.{name} cannot be found again to guard it.")
-    return s.heap.enter(attr, AttrSource(known.source, name))
+    plain = ta in ATOMS or is_reference(attr) or ta is types.FunctionType
+    if plain and (library.is_library(cls.__module__) or known is None):
+        return attr
+    source = known.source if known is not None else s.heap.find(cls)
+    if source is None:
+        raise Unsupported(f"{cls.__name__}.{name} cannot be found again to guard it.")
+    return s.heap.enter(attr, AttrSource(source, name))
 
 
 def _is_enum(cls: type) -> bool:
@@ -410,7 +422,7 @@ def set_(s: Session, obj: Any, name: str, value: Any) -> None:
     method = special(kind, "__setattr__")
     if type(method) is types.FunctionType:
         if library.is_module(obj) and library.kind_of_code(method.__code__) is not None:
-            _set_on_module(s, obj, name, value)
+            set_on_module(s, obj, name, value)
             return
         s.call(method, (obj, name, value), {})
         return
@@ -469,11 +481,16 @@ def _set_data(
         s.call(method, (_class_value(s, kind, known, name, attr, False), obj, value), {})
 
 
-def _set_on_module(s: Session, obj: Any, name: str, value: Any) -> None:
+def set_on_module(s: Session, obj: Any, name: str, value: Any) -> None:
     """`Module.__setattr__`: parameters, buffers and modules go to their tables."""
     known = s.heap.known(obj)
     if known is None:
-        raise Unsupported("A module is made or changed in the function.")
+        info = s.tensors.get(id(value))
+        if info is not None and info.kind.__name__ in ("Parameter", "Buffer"):
+            raise Unsupported("A module with parameters is made.", "Make it outside.")
+        method = next(c.__dict__["__setattr__"] for c in type(obj).__mro__ if _is_root(c))
+        s.native(method, obj, name, value)
+        return
     if isinstance(value, FakeTensor):
         info = s.tensors.get(id(value))
         if info is not None and info.kind.__name__ in ("Parameter", "Buffer"):
@@ -485,6 +502,10 @@ def _set_on_module(s: Session, obj: Any, name: str, value: Any) -> None:
     elif name in obj.__dict__["_modules"] or name in obj.__dict__["_parameters"]:
         raise Unsupported(f"The registered {name} is replaced.")
     generic_set(s, obj, name, value)
+
+
+def _is_root(cls: type) -> bool:
+    return "_call_impl" in cls.__dict__ and "__setattr__" in cls.__dict__
 
 
 def delete(s: Session, obj: Any, name: str) -> None:

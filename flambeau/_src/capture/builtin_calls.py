@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import copy
 import functools
+import itertools
 import operator
 import types
 import warnings
@@ -27,6 +28,7 @@ from flambeau._src.capture import (
 )
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.shims import Shim
+from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.interp.fake import FakeTensor
 
@@ -228,7 +230,8 @@ class _Order:
         try:
             return arithmetic.truth(s, arithmetic.binary(s, "<", self.key, other.key))
         except Raised as raised:
-            raise raised.error from None
+            error = raised.error
+        raise error
 
 
 def _sort(s: Session, values: list[Any], kwargs: Any) -> list[Any]:
@@ -259,13 +262,14 @@ def search(s: Session, sequence: Any, name: str, args: Any) -> Any:
     value = args[0]
     items = list(sequence)
     start, stop, _ = slice(*args[1:]).indices(len(items)) if len(args) > 1 else (0, len(items), 1)
-    found = [
+    matching = (
         i
         for i in range(start, stop)
         if items[i] is value or arithmetic.truth(s, arithmetic.binary(s, "==", items[i], value))
-    ]
+    )
     if name == "count":
-        return len(found)
+        return sum(1 for _ in matching)
+    found = list(itertools.islice(matching, 1))
     if not found:
         what = (
             "list.remove(x): x not in list"
@@ -456,7 +460,13 @@ METHODS: dict[tuple[str, bool], Any] = {
 
 def _type(s: Session, args: Any, kwargs: Any) -> Any:
     if len(args) == 1:
-        return classes.type_of(s, args[0])
+        kind = classes.type_of(s, args[0])
+        known = s.heap.known(args[0])
+        users = kind.__module__ != "builtins" and not library.is_library(kind.__module__)
+        new = s.heap.known(kind) is None
+        if users and new and known is not None and kind is type(known.real):
+            s.heap.enter(kind, TypeSource(known.source))
+        return kind
     raise Unsupported("A class is made in the function.", "Define it outside.")
 
 
@@ -490,6 +500,9 @@ def _number(cls: Any) -> Handler:
                 if type(method) is types.FunctionType:
                     return s.call(method, (value,), {})
             if not isinstance(value, (int, float, str, bytes, complex)):
+                possible = (*names.get(cls, ()), "__array__")
+                if any(attributes.special(type(value), n) for n in possible):
+                    raise Unsupported(f"A {type(value).__name__} becomes a number.")
                 return s.raise_(_no_number(cls, value))
         return s.native(cls, *args, **kwargs)
 
@@ -585,10 +598,27 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _graph_break
     if code is _WARN:
         return _warn
+    if name in _MODULE_METHODS and library.is_module_code(code):
+        return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:
         return tensor_calls.FUNCTIONS.get(name)
     return None
 
+
+def _module_init(s: Session, args: Any, kwargs: Any) -> Any:
+    """`Module.__init__` of a module that the program makes: its tables, by itself."""
+    module = args[0]
+    init = next(c.__dict__["__init__"] for c in type(module).__mro__ if "_call_impl" in c.__dict__)
+    if s.heap.known(module) is not None or type(module).call_super_init or args[1:] or kwargs:
+        raise Unsupported("A module is initialised in the function.", "Make it outside.")
+    s.native(init, module)
+
+
+def _module_setattr(s: Session, args: Any, kwargs: Any) -> Any:
+    attributes.set_on_module(s, *args)
+
+
+_MODULE_METHODS: dict[str, Handler] = {"__init__": _module_init, "__setattr__": _module_setattr}
 
 _WARN = getattr(warnings.warn, "__code__", None)
 
@@ -634,9 +664,11 @@ def module_call(s: Session, module: Any) -> Any:
         return None
     known = s.heap.known(module)
     d = module.__dict__
-    if known is None or d.get("_hooked") or d.get("_compiled_call_impl") is not None:
+    if known is None and not s.heap.is_made(module):
         return None
-    if call.__globals__.get("_any_global") or "_hooked" in known.attrs:
+    if d.get("_hooked") or d.get("_compiled_call_impl") is not None:
+        return None
+    if call.__globals__.get("_any_global") or (known is not None and "_hooked" in known.attrs):
         return None
     if type(module)._compiled_call_impl is not None:
         return None

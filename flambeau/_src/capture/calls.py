@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _collections  # type: ignore[import-not-found]
 import functools
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
@@ -13,6 +15,7 @@ from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.interpreter import NULL, Frame, prepare, run
 from flambeau._src.capture.natives import (
     CONTAINERS,
+    ITERATING,
     ITERATORS,
     KEYED,
     NATIVE,
@@ -25,7 +28,7 @@ from flambeau._src.capture.natives import (
 )
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
-from flambeau._src.capture.source import AttrSource, ItemSource
+from flambeau._src.capture.source import AttrSource, CallSource, ItemSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
@@ -80,7 +83,8 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if handler is not None:
         return handler(s, args, kwargs)
     options = s.options
-    if options.is_disabled is not None and options.is_disabled(fn):
+    disabled = options.is_disabled is not None and options.is_disabled(fn)
+    if disabled or fn.__dict__.get("_torchdynamo_disable"):
         raise Unsupported(
             f"{fn.__qualname__} is marked as disabled.",
             "Remove torch.compiler.disable, or call it outside of the compiled function.",
@@ -155,7 +159,7 @@ def _defaults(s: Session, fn: Any) -> tuple[Any, Any]:
     heap = s.heap
     if heap.is_made(fn):
         return defaults, kwdefaults
-    source = heap.source_of(fn)
+    source = heap.find(fn)
     if source is None:
         for v in (*(defaults or ()), *(kwdefaults or {}).values()):
             code = isinstance(v, (types.FunctionType, types.ModuleType))
@@ -180,7 +184,7 @@ def _closure(s: Session, fn: Any, code: types.CodeType, locals_: list[Any]) -> N
     cells = fn.__closure__ or ()
     first = len(locals_) - len(cells)
     made = heap.is_made(fn)
-    source = None if made else heap.source_of(fn)
+    source = None if made else heap.find(fn)
     for i, cell in enumerate(cells):
         if made or id(cell) in heap.cells:
             locals_[first + i] = cell
@@ -323,14 +327,14 @@ def _refusal(fn: Any) -> Unsupported:
 
 def run_pure(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A native function that only computes."""
-    args = tuple([native_argument(s, v, True) for v in args])
+    args = tuple([native_argument(s, v, False) for v in args])
     kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}
     worst = grade_all(tuple(v for v in args if type(v) is not Shim), {})
     if worst == PLAIN and not any(type(v) is Shim for v in (*args, *kwargs.values())):
         if fn in (repr, ascii, format) and not all(map(printable, args)):
             raise Unsupported("An object is made into text.")
         return s.native(fn, *args, **kwargs)
-    if worst == PYTHON:
+    if worst == PYTHON and fn is not _collections._count_elements:
         raise Unsupported(
             f"{fn.__name__} meets objects whose comparison or arithmetic is Python code.",
             "Write it as a loop.",
@@ -356,9 +360,12 @@ def native_method(
                 return _update(s, self_, bound, args, kwargs)
             check_key(s, args[0])
             return s.native(bound, *args, **kwargs)
+        if name == "__init__":
+            rest = tuple([native_argument(s, a, True) for a in args])
+            return s.recorder.watch(bound, rest, kwargs)
         wraps = name not in ("append", "appendleft", "insert", "add", "setdefault")
         if wraps:
-            args = tuple([native_argument(s, v, True) for v in args])
+            args = tuple([native_argument(s, v, name in ITERATING) for v in args])
             kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}
         if name in STRUCTURAL or kind in ITERATORS:
             return (
@@ -369,7 +376,7 @@ def native_method(
         return _comparing_method(s, self_, name, bound, args, kwargs)
     if isinstance(self_, (str, bytes, int, float, complex)) and grade_all(args, kwargs) == PLAIN:
         return s.native(bound, *args, **kwargs)
-    if isinstance(self_, BaseException) and name in ("with_traceback", "add_note"):
+    if isinstance(self_, BaseException) and name in ("with_traceback", "add_note", "__init__"):
         return s.native(bound, *args, **kwargs)
     if is_reference(self_) and grade_all(args, kwargs) == PLAIN and name.startswith("__"):
         return s.native(bound, *args, **kwargs)
@@ -416,6 +423,8 @@ def _native_classmethod(
 ) -> Any:
     if name == "__new__":
         return _native_new(s, cls, args, kwargs)
+    if name == "__call__":
+        return classes.construct(s, cls, args, kwargs)
     if name == "fromkeys":
         keys = iteration.items(s, args[0])
         for k in keys:
@@ -474,6 +483,8 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     kind = type(fn)
     if kind is Shim:
         return call(s, fn.fn, args, kwargs)
+    if kind is weakref.ReferenceType:
+        return _referent(s, fn)
     if kind.__module__ == "functools" and hasattr(fn, "__wrapped__"):  # lru_cache
         return builtin_calls.cached_function(s, fn, args, kwargs)
     if library.is_module(fn):
@@ -487,9 +498,17 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         ):
             return s.recorder.call(fn, fn, args, kwargs)
         return call(s, attributes.bind(s, method, fn), args, kwargs)
-    if kind.__module__ == "operator":  # itemgetter, attrgetter, methodcaller
+    if kind.__module__ in ("operator", "_operator"):  # itemgetter, attrgetter, methodcaller
         return builtin_calls.getter(s, fn, args, kwargs)
     if method is None:
         text = f"'{kind.__name__}' object is not callable"
         return s.raise_(TypeError(text))
     raise Unsupported(f"A {kind.__name__}, which native code defines, is called.")
+
+
+def _referent(s: Session, reference: Any) -> Any:
+    """What a weak reference refers to."""
+    source = s.heap.source_of(reference)
+    if source is None:
+        raise Unsupported("A weak reference is made and used in the function.")
+    return s.heap.enter(reference(), CallSource(source, "__call__"))

@@ -19,7 +19,7 @@ from flambeau._src.interp.fake import FakeTensor
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["instantiate", "is_instance", "is_subclass", "type_of"]
+__all__ = ["construct", "instantiate", "is_instance", "is_subclass", "type_of"]
 
 
 def type_of(s: Session, value: Any) -> type:
@@ -103,7 +103,7 @@ _NATIVE: dict[type, bool] = {
 
 def is_native_class(cls: type) -> bool:
     """Whether the class is one whose constructor may run on inside values."""
-    return cls in _NATIVE or cls.__module__ == "itertools"
+    return cls in _NATIVE or cls.__module__ in ("itertools", "operator", "_operator")
 
 
 def takes_iterables(cls: type) -> bool:
@@ -118,6 +118,11 @@ def instantiate(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
         if isinstance(cls, enum.EnumMeta):
             return s.native(cls, *args, **kwargs)
         return s.call(meta_call, (cls, *args), kwargs)
+    return construct(s, cls, args, kwargs)
+
+
+def construct(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`type.__call__(cls, *args, **kwargs)`."""
     abstract = getattr(cls, "__abstractmethods__", None)
     if abstract:
         return s.native(object.__new__, cls)
@@ -140,6 +145,8 @@ def _new(
     if isinstance(new, staticmethod):
         new = new.__func__
     if type(new) is types.FunctionType:
+        if new.__globals__.get("__name__") == f"namedtuple_{new.__qualname__.partition('.')[0]}":
+            return s.heap.made(s.native(new, cls, *args, **kwargs))
         return s.call(new, (cls, *args), kwargs)
     if new is object.__new__:
         if (args or kwargs) and init is object.__init__:

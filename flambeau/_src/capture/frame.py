@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any
@@ -67,6 +68,8 @@ def capture(
         return Skip("A generator or coroutine is captured where it is used.", True)
     assert opcodes is not None
     grad = _native.get_grad()
+    cast = copy.deepcopy(state.thread.autocast)
+    active = _native.get_active()
     stop: int | None = None
     limit: Unsupported | None = None
     for _ in range(_ATTEMPTS):
@@ -92,6 +95,8 @@ def capture(
             raise InternalError(f"{type(error).__name__}: {error}", frame.where()) from error
         finally:
             _native.set_grad(grad)
+            state.thread.autocast = copy.deepcopy(cast)
+            _native.set_active(active)
     return Skip("The breaks of the function do not settle.", True, None)
 
 
@@ -226,15 +231,24 @@ def _leaving(error: BaseException) -> str:
     return f"The program raises {type(error).__name__}{text}, and does not handle it."
 
 
+def autocast_state() -> tuple[Any, ...]:
+    """The settings of autocast that are not the default."""
+    region = state.thread.autocast.get("region")
+    if region is None:
+        return ()
+    on = tuple(sorted(k for k, v in region.enabled.items() if v))
+    return (on, tuple(region.dtype_of(k) for k in on), region.cache_enabled) if on else ()
+
+
 def thread_state() -> dict[str, Any]:
     """What the guards check of the thread and the process."""
-    thread, process = state.thread, state.process
+    process = state.process
     return {
         "grad": _native.get_grad(),
         "inference": _native.get_inference(),
         "active": _native.get_active(),
         "suspended": _native.get_suspended(),
-        "autocast": dict(thread.autocast),
+        "autocast": autocast_state(),
         "default_dtype": process.default_dtype,
         "default_device": process.default_device,
         "deterministic": process.deterministic,

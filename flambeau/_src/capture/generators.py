@@ -110,7 +110,8 @@ class Generator:
         try:
             return self.resume()
         except Raised as raised:
-            raise raised.error from None
+            error = raised.error
+        raise error
 
 
 def _delegates(frame: Frame) -> bool:

@@ -12,13 +12,21 @@ Everything is entered through `enter(value, source)`, which guards what it reads
 from __future__ import annotations
 
 import collections
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
 from flambeau._src.capture.guards import Guard, Kind
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source, TypeSource
+from flambeau._src.capture.source import (
+    AttrSource,
+    ItemSource,
+    KeySource,
+    ModuleSource,
+    Source,
+    TypeSource,
+)
 from flambeau._src.capture.values import containers, tensors
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
 from flambeau._src.core.size import Size
@@ -95,6 +103,8 @@ class Heap:
         if is_reference(value) or kind is types.ModuleType:
             self.guard(Kind.ID, source, value)
             return self._know(value, value, source).inside
+        if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
+            raise Unsupported(f"The native method {value.__name__} of an outside object enters.")
         if kind is types.MethodType:
             self.guard(Kind.TYPE, source, kind)
             made = types.MethodType(
@@ -137,6 +147,28 @@ class Heap:
         """Where the outside form of an inside value is found."""
         found = self.by_inside.get(id(inside))
         return found.source if found is not None and found.inside is inside else None
+
+    def find(self, value: Any) -> Source | None:
+        """Where a function or class is found by its module and its name; None: nowhere."""
+        source = self.source_of(value)
+        if source is not None:
+            return source
+        module = sys.modules.get(getattr(value, "__module__", None) or "")
+        if module is None:
+            return None
+        found: Any = module
+        source = ModuleSource(module.__name__)
+        for part in value.__qualname__.split("."):
+            if part not in getattr(found, "__dict__", {}):
+                return None
+            found = found.__dict__[part]
+            source = AttrSource(source, part)
+            if isinstance(found, (staticmethod, classmethod)):
+                found = found.__func__
+        if found is not value:
+            return None
+        self.enter(value, source)
+        return source
 
     def made(self, value: Any) -> Any:
         """Note that the program made this instance or function."""

@@ -207,10 +207,3 @@ def unwind(session: Session, frame: Frame, at: int, error: BaseException) -> Non
         frame.stack.append(at)
     frame.stack.append(error)
     frame.at = target
-
-
-def chain(session: Session, error: BaseException) -> BaseException:
-    """Note what was being handled when the error was raised."""
-    if error.__context__ is None and session.handled is not error:
-        error.__context__ = session.handled
-    return error

@@ -50,7 +50,8 @@ class UserIterator:
         try:
             return next_(self.session, self.inside)
         except Raised as raised:
-            raise raised.error from None
+            error = raised.error
+        raise error
 
 
 class _Sequence:

@@ -31,6 +31,7 @@ _LEAVES = (
     "nested/",
     "overrides.py",
 )
+_MODULE_FILE = os.path.join(_ROOT, "nn", "modules", "module.py")
 _known: dict[str, str | None] = {}
 
 
@@ -58,6 +59,11 @@ def is_library(module_name: str | None) -> bool:
 def is_library_globals(globals_: dict[str, Any]) -> bool:
     """Whether a function with these globals is the library's."""
     return str(globals_.get("__file__") or "").startswith(_ROOT)
+
+
+def is_module_code(code: CodeType) -> bool:
+    """Whether the code is a method of the class of all modules."""
+    return code.co_filename == _MODULE_FILE and code.co_qualname.startswith("Module.")
 
 
 def is_module(value: Any) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTAINERS",
+    "ITERATING",
     "ITERATORS",
     "NATIVE",
     "PLAIN",
@@ -73,7 +74,15 @@ NATIVE: frozenset[type] = ATOMS | CONTAINERS | ITERATORS | {re.Pattern, re.Match
 #: Grades of a value.
 PLAIN, TENSORS, PYTHON = 0, 1, 2
 
-_BEHAVIOUR = ("__eq__", "__hash__", "__lt__", "__gt__", "__le__", "__ge__", "__bool__", "__len__")
+_HASHING = ("__eq__", "__hash__")
+#: Special methods that native code calls only when it is asked to make, print or find attributes.
+_QUIET = frozenset(
+    ("__init__", "__new__", "__repr__", "__str__", "__init_subclass__", "__set_name__", "__call__")
+    + ("__class_getitem__", "__post_init__", "__getattr__", "__setattr__", "__delattr__", "__dir__")
+    + ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__")
+    + ("__enter__", "__exit__", "__getattribute__", "__sizeof__", "__format__", "__replace__")
+    + ("__instancecheck__", "__subclasscheck__", "__subclasshook__", "__prepare__", "__missing__")
+)
 
 
 def _functions(module: Any) -> set[Any]:
@@ -99,6 +108,13 @@ STRUCTURAL = frozenset(
     ("append", "appendleft", "extend", "extendleft", "insert", "pop", "popleft", "popitem", "clear")
     + ("copy", "reverse", "rotate", "keys", "values", "items", "__len__", "__iter__", "__next__")
     + ("__reversed__", "move_to_end", "__copy__", "__bool__", "__length_hint__")
+)
+
+#: Methods whose arguments are iterated over.
+ITERATING = frozenset(
+    ("extend", "extendleft", "update", "union", "intersection", "difference", "issubset", "join")
+    + ("symmetric_difference", "issuperset", "isdisjoint", "intersection_update", "__init__")
+    + ("difference_update", "symmetric_difference_update", "__iadd__", "__ior__", "__new__")
 )
 
 #: Methods of a dict or set whose keys must hash natively.
@@ -133,29 +149,29 @@ def grade(value: Any, depth: int = 0) -> int:
         return TENSORS
     if is_reference(value) or kind in (types.FunctionType, types.MethodType, types.ModuleType):
         return PLAIN
-    if isinstance(value, (tuple, list)) and inert(kind):
+    if isinstance(value, (tuple, list)) and passive(kind):
         return max((grade(v, depth + 1) for v in value), default=PLAIN)
-    if isinstance(value, BaseException):
-        return PLAIN if inert(kind) else PYTHON
-    return PLAIN if inert(kind) else PYTHON
-
-
-_inert: dict[type, bool] = {}
+    return PLAIN if passive(kind) else PYTHON
 
 
 def inert(kind: type) -> bool:
-    """Whether comparing, hashing and testing the class's instances runs no Python code."""
-    found = _inert.get(kind)
-    if found is None:
-        found = True
-        for base in kind.__mro__:
-            for name in _BEHAVIOUR:
-                if type(base.__dict__.get(name)) is types.FunctionType:
-                    found = False
-        if not kind.__flags__ & (1 << 8):  # mutable: the answer may change
-            return found
-        _inert[kind] = found
-    return found
+    """Whether comparing and hashing the class's instances runs no Python code."""
+    return not any(
+        type(base.__dict__.get(name)) is types.FunctionType
+        for base in kind.__mro__
+        for name in _HASHING
+    )
+
+
+def passive(kind: type) -> bool:
+    """Whether native code that gets an instance runs no Python code (unless it calls it)."""
+    for base in kind.__mro__:
+        if base is object:
+            continue
+        for name, value in base.__dict__.items():
+            if name[:2] == "__" and type(value) is types.FunctionType and name not in _QUIET:
+                return False
+    return True
 
 
 def check_key(s: Session, key: Any) -> None:

@@ -198,13 +198,18 @@ class Rebuild:
     def _tuple(self, value: Any, kind: type) -> Plan:
         if kind is tuple:
             return Plan(value, "tuple", value)
+        if hasattr(kind, "n_fields"):
+            return Plan(value, "call", [tuple(value)], (kind, ()))
         return Plan(value, "call", [tuple(value)], (tuple.__new__, (kind,)))
 
     def _exception(self, value: BaseException, kind: type) -> Plan:
-        parts = [value.args, value.__cause__, value.__context__, dict(value.__dict__)]
-        return Plan(value, "exception", parts)
+        state = dict(value.__dict__)
+        parts = [value.args, value.__cause__, value.__context__, *value.args, *state.values()]
+        return Plan(value, "exception", parts, list(state))
 
     def _reduced(self, value: Any) -> Plan:
+        if type(value).__name__.startswith(("dict_", "odict_", "set_")):
+            raise Unsupported("An iterator over a dict or set leaves the graph.", "Make it a list.")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -273,7 +278,10 @@ class Rebuild:
 
     def value(self, value: Any) -> Code:
         """Code that pushes the outside form of a needed value."""
-        plan = self.plans[id(value)]
+        plan = self.plans.get(id(value))
+        if plan is None:  # an item of a constant
+            assert is_plain(value), value
+            return make.load_const(value)
         if plan.name is not None:
             return make.load_fast(plan.name)
         kind = plan.kind
@@ -351,7 +359,8 @@ class Rebuild:
 
     def _emit_exception(self, plan: Plan, name: str) -> Code:
         value = plan.value
-        args, cause, context, state = plan.parts
+        args, cause, context, *rest = plan.parts
+        state = zip(plan.extra, rest[len(args) :], strict=True)
         cls = type(value)
         out = make.as_callable(make.load_const(cls.__new__)) + make.load_const(cls)
         out += self._values(args) + make.call(1 + len(args)) + make.store_fast(name)
@@ -362,7 +371,7 @@ class Rebuild:
         if value.__suppress_context__ and cause is None:
             out += make.load_const(True) + make.load_fast(name)
             out += make.store_attr("__suppress_context__")
-        for attribute, part in state.items():
+        for attribute, part in state:
             out += self.value(part) + make.load_fast(name) + make.store_attr(attribute)
         return out + make.load_fast(name)
 
@@ -398,7 +407,11 @@ def _plan_bound(r: Rebuild, value: Any) -> Plan:
     self_ = value.__self__
     if self_ is None or isinstance(self_, (types.ModuleType, type)):
         return Plan(value, "const")
-    return Plan(value, "call", [self_, value.__name__], (getattr, ()))
+    for base in type(self_).__mro__:  # a method of a base may be hidden by one of Python
+        found = base.__dict__.get(value.__name__)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            return Plan(value, "call", [self_], (found.__get__, ()))
+    raise Unsupported(f"The native method {value.__name__} leaves the graph.")
 
 
 def _plan_shim(r: Rebuild, value: Any) -> Plan:

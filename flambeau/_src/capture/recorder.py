@@ -115,7 +115,8 @@ class Recorder:
         graph = self.graph
         if info.source is None:
             raise Unsupported("A tensor was made where the capture did not see it.")
-        with graph.inserting_after(self.last_placeholder):
+        last = self.last_placeholder
+        with graph.inserting_before(None) if last is None else graph.inserting_after(last):
             node = graph.placeholder(placeholder_name(info.source))
         self.last_placeholder = node
         node.meta["val"] = node.meta["example_value"] = info.fake
@@ -138,6 +139,10 @@ class Recorder:
             return slice(
                 self.argument(value.start), self.argument(value.stop), self.argument(value.step)
             )
+        if isinstance(value, (int, float, str)):  # a subclass, such as an enum's member
+            return next(b(value) for b in (int, float, str) if isinstance(value, b))
+        if isinstance(value, tuple) and hasattr(kind, "n_fields"):
+            return kind([self.argument(v) for v in value])
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*[self.argument(v) for v in value])
         if kind.__name__ in ("layout", "memory_format") or isinstance(value, type):

@@ -107,12 +107,18 @@ class Session:
         except _FAKE_LIMITS as limit:
             raise limit_of(limit) from None
         except Exception as error:
-            error.__traceback__ = error.__context__ = error.__cause__ = None
-            raise Raised(error) from None
+            error.__traceback__ = None
+            raise Raised(self.chain(error)) from None
 
     def raise_(self, error: BaseException) -> Any:
         """Raise in the program."""
-        raise Raised(error)
+        raise Raised(self.chain(error))
+
+    def chain(self, error: BaseException) -> BaseException:
+        """Note what was being handled when the error was raised."""
+        if error.__context__ is None and self.handled is not error:
+            error.__context__ = self.handled
+        return error
 
 
 def limit_of(limit: BaseException) -> Unsupported:

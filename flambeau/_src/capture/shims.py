@@ -25,4 +25,5 @@ class Shim:
         try:
             return self.session.call(self.fn, args, kwargs)
         except Raised as raised:
-            raise raised.error from None
+            error = raised.error
+        raise error

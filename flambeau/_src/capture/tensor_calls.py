@@ -9,6 +9,7 @@ from flambeau._src import _native
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp import autocast
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -40,6 +41,27 @@ def set_grad(s: Session, on: bool) -> bool:
     """Recording on or off from here on; returns what it was."""
     s.recorder.effect(_native.set_grad, on)
     return _native.set_grad(on)
+
+
+#: Functions that set what later operators do: run at once, and nodes of the graph.
+_SETTERS = (
+    "set_autocast_enabled",
+    "set_autocast_dtype",
+    "set_autocast_cache_enabled",
+    "clear_autocast_cache",
+    "autocast_increment_nesting",
+    "autocast_decrement_nesting",
+)
+
+
+def _setter(name: str) -> Callable[..., Any]:
+    fn = getattr(autocast, name)
+
+    def set_(s: Session, args: Any, kwargs: Any) -> Any:
+        s.recorder.effect(fn, *args)
+        return s.native(fn, *args)
+
+    return set_
 
 
 def _item(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
@@ -128,4 +150,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "has_torch_function": _false,
     "has_torch_function_unary": _false,
     "has_torch_function_variadic": _false,
-}
+    "_is_available": lambda s, a, k: autocast._is_available(*a),
+} | {name: _setter(name) for name in _SETTERS}

@@ -349,7 +349,7 @@ def _finish(op: Op, args: tuple[Any, ...], result: Any) -> Any:
             raise RuntimeError(f"Unable to cast {result!r} to Tensor")
         if r.mutates and op.schema.mutates:
             return args[op.schema.mutates[0]]
-        if r.alias and isinstance(result, Tensor):
+        if r.alias and isinstance(result, Tensor) and op.decl.gives_base:
             _give_base(args[0], result)
         return result
     if returns and not isinstance(result, (list, tuple)):

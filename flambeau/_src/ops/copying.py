@@ -306,6 +306,7 @@ class Detach(View):
 
     schema = "detach(Tensor(a) self) -> Tensor(a)"
     differentiable = False
+    gives_base = False
 
     def view(self: Tensor) -> Any:
         return self.shape, self.stride(), self.storage_offset()

@@ -42,6 +42,7 @@ class Declaration:
                     so)
     no_formula      torch has no derivative of it: a backward through it is refused, even where
                     `decompose` would give one
+    gives_base      False: what aliases the input counts as no view of it
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
                 kernel along one dimension, for fusion
@@ -64,6 +65,7 @@ class Declaration:
     random: bool = False
     repeatable: bool = True
     differentiable: Any = True
+    gives_base: bool = True
     no_gradient: bool = False
     no_formula: bool = False
     saves_by: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import arithmetic, attributes, calls, classes
 from flambeau._src.capture.bytecode.program import Instruction
-from flambeau._src.capture.interpreter import Frame, chain, opcode
+from flambeau._src.capture.interpreter import Frame, opcode
 from flambeau._src.capture.outcome import Raised, Unsupported
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
         if cause is not None:
             cause = _instance(s, cause)
         error.__cause__ = cause
-    raise Raised(chain(s, error))
+    raise Raised(s.chain(error))
 
 
 @opcode("PUSH_EXC_INFO")
@@ -45,7 +45,7 @@ def push_exc_info(s: Session, f: Frame, i: Instruction) -> None:
     """The exception on top is being handled; what was handled before goes below it."""
     error = f.stack.pop()
     f.stack += (s.handled, error)
-    s.handled = chain(s, error)
+    s.handled = error
 
 
 @opcode("POP_EXCEPT")

@@ -39,6 +39,9 @@ REFERENCES: frozenset[type] = frozenset(
 def is_reference(value: Any) -> bool:
     """Whether the object itself is part of the program, as code is."""
     kind = type(value)
+    if kind is types.BuiltinFunctionType:  # a method of an object is not code alone
+        owner = value.__self__
+        return owner is None or isinstance(owner, (types.ModuleType, type))
     return (
         kind in REFERENCES
         or isinstance(value, (type, enum.Enum))

@@ -64,7 +64,9 @@ def _enter_list(heap: Heap, value: Any, source: Source) -> Any:
 
 
 def _enter_tuple(heap: Heap, value: Any, source: Source) -> Any:
-    twin = tuple.__new__(type(value), _enter_items(heap, value, source))
+    kind = type(value)
+    items = _enter_items(heap, value, source)
+    twin = kind(items) if hasattr(kind, "n_fields") else tuple.__new__(kind, items)
     heap.know(value, twin, source)
     return twin
 
