@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-_FIELD = type(collections.namedtuple("_Pair", ["first"]).first)  # a namedtuple's
+_FIELD: type = type(vars(collections.namedtuple("_Pair", ["first"]))["first"])
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, _FIELD)
 _DESCRIPTORS = (
     types.MethodDescriptorType,
@@ -189,9 +189,14 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
         if attr.fget is None:
             text = f"property '{name}' of '{kind.__name__}' object has no getter"
             return s.raise_(AttributeError(text))
-        return s.call(_class_value(s, kind, known, name, attr.fget, True), (obj,), {})
+        getter = attr.fget
+        source = _class_source(s, kind, known)
+        library_code = library.is_library(kind.__module__) and getter.__closure__ is None
+        if source is not None and not library_code and type(getter) is types.FunctionType:
+            getter = s.heap.enter(getter, AttrSource(AttrSource(source, name), "fget"))
+        return s.call(getter, (obj,), {})
     if type(attr) is _FIELD:
-        return s.native(attr.__get__, obj, kind)
+        return s.native(attr.__get__, obj, kind)  # type: ignore[attr-defined]
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is not None and known.real is obj:
             if name in known.attrs:
@@ -243,7 +248,7 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
     if ta is staticmethod:
         return _class_value(s, kind, known, name, attr.__func__, False)
     if ta in _DESCRIPTORS:
-        return s.native(attr.__get__, obj, kind)
+        return s.native(attr.__get__, obj, kind)  # type: ignore[attr-defined]
     method = special(ta, "__get__")
     if type(method) is types.FunctionType:
         return s.call(method, (attr, obj, kind), {})

@@ -10,6 +10,7 @@ import copy
 import functools
 import itertools
 import operator
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from flambeau._src.capture import (
     arithmetic,
     attributes,
     classes,
+    custom_functions,
     iteration,
     library,
     natives,
@@ -337,6 +339,11 @@ def _reduce(s: Session, args: Any, kwargs: Any) -> Any:
     return total
 
 
+def _exc_info(s: Session, args: Any, kwargs: Any) -> Any:
+    error = s.handled
+    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+
+
 def _print(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported(
         "`print` is called.", "Print outside of the compiled function, or accept the break."
@@ -405,6 +412,7 @@ FUNCTIONS: dict[Any, Handler] = {
     ascii: _text("ascii"),
     format: _format,
     functools.reduce: _reduce,
+    sys.exc_info: _exc_info,
     print: _print,
     object.__getattribute__: _object_getattribute,
     operator.getitem: lambda s, a, k: arithmetic.get_item(s, *a),
@@ -598,6 +606,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _graph_break
     if code is _WARN:
         return _warn
+    if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):
+        return custom_functions.apply
     if name in _MODULE_METHODS and library.is_module_code(code):
         return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:

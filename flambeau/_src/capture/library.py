@@ -31,6 +31,7 @@ _LEAVES = (
     "nested/",
     "overrides.py",
 )
+_OWN = "_src/capture/"  # what the capture has programs run in place of others
 _MODULE_FILE = os.path.join(_ROOT, "nn", "modules", "module.py")
 _known: dict[str, str | None] = {}
 
@@ -43,7 +44,8 @@ def kind_of_code(code: CodeType) -> str | None:
     kind = None
     if file.startswith(_ROOT):
         rest = file[len(_ROOT) :].replace(os.sep, "/")
-        kind = LEAF if rest.startswith(_LEAVES) else PLAIN
+        leaf = rest.startswith(_LEAVES) and not rest.startswith(_OWN)
+        kind = LEAF if leaf else PLAIN
     _known[file] = kind
     return kind
 

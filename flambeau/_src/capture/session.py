@@ -79,6 +79,7 @@ class Session:
         self.heap = Heap(self)
         self.tensors: dict[int, TensorInfo] = {}
         self.tensor_sources: list[Any] = []
+        self.dropped: list[Any] = []  # tensors of rehearsals, kept so that no id is used again
         self.recorder = Recorder(self)
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
