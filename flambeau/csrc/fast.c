@@ -115,6 +115,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (!params(f, code, a, n, kw, slots, values)) return NULL;
     int needs = grad_needs(nt, args), mask = 0;
     if (needs < 0) return NULL;
+    if (inplace && first->born < fl_state.level) return NULL;      /* made outside of a transform: refused in Python */
     if (needs) {
         if (inplace || !f->node_type || f->swap || (mask = f->save[needs]) < 0) return NULL;
     }

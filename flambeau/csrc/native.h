@@ -51,7 +51,7 @@ typedef struct Tensor {
     int bits;              /* layers this tensor asks for */
     uint8_t requires_grad; /* leaf flag, or: a recorded result */
     uint8_t contiguous, flags;
-    int output_nr;
+    int output_nr, born;   /* born: the innermost grad or jvp level at the time (its serial number) */
     VersionCell *vcell;    /* NULL: the storage's own version */
     PyObject *sym;         /* symbolic geometry, or NULL */
     PyObject *grad, *grad_fn, *meta;
@@ -86,7 +86,8 @@ typedef struct {
     int history_nr;
 } Saved;
 
-typedef struct { int grad, inference, active, suspended, multithread, scoped; } State;      /* scoped: a default device of a `with` */
+/* scoped: a default device of a `with`; level: the innermost grad or jvp (its serial number) */
+typedef struct { int grad, inference, active, suspended, multithread, scoped, level; } State;
 extern _Thread_local State fl_state;
 static inline int fl_recording(void) { return fl_state.grad && !(fl_state.suspended & FL_L_RECORD); }
 

@@ -14,7 +14,7 @@ FLAG(grad) FLAG(inference) FLAG(multithread) FLAG(scoped)
     static PyObject *set_##name(PyObject *m, PyObject *v) {                                      \
         long b = PyLong_AsLong(v); if (b == -1 && PyErr_Occurred()) return NULL;                 \
         int old = fl_state.name; fl_state.name = (int)b; return PyLong_FromLong(old); }
-MASK(active) MASK(suspended)
+MASK(active) MASK(suspended) MASK(level)
 
 /* Objects that are no tensors but override functions (fx.Proxy) ask for the function layer too. */
 static int foreign_bits(PyTypeObject *type) {
@@ -60,5 +60,6 @@ static PyMethodDef methods[] = {
     {"set_scoped", set_scoped, METH_O}, {"get_scoped", get_scoped, METH_NOARGS},
     {"get_active", get_active, METH_NOARGS}, {"set_active", set_active, METH_O},
     {"get_suspended", get_suspended, METH_NOARGS}, {"set_suspended", set_suspended, METH_O},
+    {"get_level", get_level, METH_NOARGS}, {"set_level", set_level, METH_O},
     {"call_bits", (PyCFunction)call_bits, METH_FASTCALL}, {0}};
 int fl_state_init(PyObject *m) { return PyModule_AddFunctions(m, methods); }

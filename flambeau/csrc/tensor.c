@@ -154,6 +154,7 @@ Tensor *fl_tensor_alloc(PyTypeObject *type, Storage *s, DType *d, int ndim) {
     t->storage = s;
     t->dtype = (DType *)Py_NewRef((PyObject *)d);
     t->ndim = ndim;
+    t->born = fl_state.level;
     if (ndim <= FL_INLINE_DIMS) { t->sizes = t->inl; t->strides = t->inl + FL_INLINE_DIMS; }
     else {
         t->sizes = PyMem_Malloc(2 * ndim * sizeof(int64_t)); t->strides = t->sizes + ndim;
@@ -201,6 +202,7 @@ static Tensor *alias_as(PyTypeObject *type, Tensor *t, int ndim, const int64_t *
     v->vcell = (VersionCell *)Py_XNewRef((PyObject *)t->vcell);
     v->sym = Py_XNewRef(t->sym);
     v->flags = t->flags & (FL_T_INFERENCE | FL_T_CONJ | FL_T_NEG);
+    v->born = t->born;
     fl_tensor_done(v);
     return v;
 }
@@ -484,7 +486,7 @@ static PyGetSetDef getset[] = {
     {"_stale_view", (getter)g_stale}, {"_view_kind", (getter)g_view_kind}, {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {0}};
 static PyMemberDef members[] = {
     {"__dictoffset__", T_PYSSIZET, offsetof(Tensor, dict), READONLY}, {"__weaklistoffset__", T_PYSSIZET, offsetof(Tensor, weakrefs), READONLY},
-    {"output_nr", T_INT, offsetof(Tensor, output_nr), READONLY}, {"_attr_version", T_LONGLONG, offsetof(Tensor, attr_version)}, {0}};
+    {"output_nr", T_INT, offsetof(Tensor, output_nr), READONLY}, {"_born", T_INT, offsetof(Tensor, born)}, {"_attr_version", T_LONGLONG, offsetof(Tensor, attr_version)}, {0}};
 
 /* What modes and subclasses see like a function: public properties, and the methods below. */
 #define OVERRIDDEN(t) (((t)->bits | fl_state.active) & (FL_L_FUNCTION | FL_L_FUNCTION_MODE) & ~fl_state.suspended)

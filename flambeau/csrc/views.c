@@ -381,6 +381,7 @@ int fl_setitem(PyObject *self, PyObject *key, PyObject *value) {
     if (!PLAIN(t) || t->flags & (FL_T_INFERENCE | FL_T_CONJ | FL_T_NEG) || t->storage->flags & (FL_S_READONLY | FL_S_FAKE) || !t->storage->data) return 0;
     if (fl_recording() && (fl_requires_grad(t) || (v && fl_requires_grad(v)))) return PyErr_Occurred() ? -1 : 0;
     if (fl_recording() && t->flags & (FL_T_NOGRAD_VIEW | FL_T_MULTI_VIEW)) return 0;
+    if (t->born < fl_state.level) return 0;
     if (PyBool_Check(key) || !(PyLong_CheckExact(key) || PyTuple_CheckExact(key) || PySlice_Check(key) || key == Py_None || key == Py_Ellipsis)) return 0;
     if (v) { if (!PLAIN(v) || v->dtype != t->dtype || v->storage == t->storage || !v->storage->data || v->flags & (FL_T_CONJ | FL_T_NEG)) return 0; }
     else {

@@ -27,6 +27,10 @@ FAMILIES = (
     "views",
     "saved",
     "checkpoint",
+    "func",
+    "forward",
+    "vmap",
+    "libraries",
 )
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 

@@ -3,24 +3,17 @@ made from its parts."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from flambeau._src.autograd import custom
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.levels import Batched, Beneath, Dual, Level, batch, dual, info, innermost
-from flambeau._src.interp.vmap_api import flat_out_dims
+from flambeau._src.interp.levels import Beneath, Dual, Level, batch, dual, info, innermost
+from flambeau._src.interp.vmap_api import taken_apart, user_rule
 from flambeau._src.ops.call import aten
-from flambeau._src.util.pytree import broadcast_to_and_flatten, tree_flatten, tree_unflatten
+from flambeau._src.util.pytree import tree_flatten, tree_unflatten
 
 _NOTES = "For more details, please see https://pytorch.org/docs/main/notes/extending.func.html"
-
-
-class VmapInfo(NamedTuple):
-    """What a Function's vmap is told."""
-
-    batch_size: int
-    randomness: str
 
 
 def call_custom(cls: Any, args: tuple[Any, ...], has_setup: bool) -> Any:
@@ -107,11 +100,6 @@ def _at_jvp(cls: Any, level: Level, args: tuple[Any, ...], has_setup: bool) -> A
 # ---- vmap ----
 
 
-def _taken(a: Any, level: Level) -> tuple[Any, Any]:
-    i = info(a)
-    return (i.value, i.dim) if isinstance(i, Batched) and i.level is level else (a, None)
-
-
 def _at_vmap(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
     overridden = cls.vmap is not slot("default_function_vmap")()
     if cls.generate_vmap_rule and overridden:
@@ -125,23 +113,14 @@ def _at_vmap(cls: Any, level: Level, args: tuple[Any, ...]) -> Any:
             f"You tried to vmap over {cls.__name__}, but it does not have vmap support. Please "
             f"override and implement the vmap staticmethod or set generate_vmap_rule=True. {_NOTES}"
         )
-    flat, spec = tree_flatten(args)
-    taken = [_taken(a, level) for a in flat]
-    values, dims = [v for v, _ in taken], [d for _, d in taken]
+    if not cls.generate_vmap_rule:
+        return user_rule(level, cls.vmap, args, {})
+    taken = [taken_apart(a, level) for a in args]
     with Beneath(level):
-        if cls.generate_vmap_rule:
-            outputs, places = _generated(cls, level, tuple(values), tuple(dims))
-            outs, out_spec = tree_flatten(outputs)
-        else:
-            rule_info = VmapInfo(level.batch_size, level.randomness)
-            outputs, out_dims = cls.vmap(
-                rule_info, tree_unflatten(dims, spec), *tree_unflatten(values, spec)
-            )
-            outs, out_spec = tree_flatten(outputs)
-            found = broadcast_to_and_flatten(out_dims, out_spec)
-            places = (
-                flat_out_dims(out_dims, out_spec, outputs, cls.vmap) if found is None else found
-            )
+        outputs, places = _generated(
+            cls, level, tuple(v for v, _ in taken), tuple(d for _, d in taken)
+        )
+        outs, out_spec = tree_flatten(outputs)
     wrapped = [
         o if d is None or not isinstance(o, Tensor) else batch(o, d % o.dim(), level)
         for o, d in zip(outs, places, strict=True)
@@ -163,7 +142,7 @@ def _generated(
         )
 
     def unwrap(outs: Any, lv: Level, ds: list[Any]) -> tuple[Any, ...]:
-        taken = [_taken(o, lv) for o in outs]
+        taken = [taken_apart(o, lv) for o in outs]
         ds[:] = [d for _, d in taken]
         return tuple(v for v, _ in taken)
 

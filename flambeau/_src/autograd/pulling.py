@@ -302,6 +302,7 @@ class GradLevel:
 
     def _leaf(self, t: Tensor) -> Tensor:
         fresh = twin(t)
+        fresh._born = self.level.serial
         if self.outer and t.requires_grad:  # a branch of its history
             op = packet("alias").ops[0]
             node = _native.node(op.node_type, op, [t])

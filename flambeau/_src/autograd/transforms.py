@@ -362,7 +362,9 @@ def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
             f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the "
             f"given forward gradient is of size {list(tangent.shape)}."
         )
-    return dual(aten.alias(primal), tangent, level)
+    made = dual(aten.alias(primal), tangent, level)
+    made._born = level.serial
+    return made
 
 
 def unpack(t: Any, level: Level) -> tuple[Any, Any]:

@@ -45,6 +45,9 @@ CPU_FP32 = frozenset(
 LOWER_DTYPES = {"cpu": dt.bfloat16, "cuda": dt.float16}
 
 
+_NO_CASTS: dict[str, dt.dtype] = {}
+
+
 class Region:
     """The thread's settings: per device type whether casts are made and to what; the kept casts."""
 
@@ -154,6 +157,11 @@ def autocast_layer(op: Op, args: tuple[Any, ...]) -> Any:
     r = region()
     device_type = _device_type(args)
     if device_type is None or not r.enabled.get(device_type):
+        return below(state.AUTOCAST, op, args)
+    cast = op.__dict__.get("autocast_to", _NO_CASTS).get(device_type)
+    if cast is not None:  # a user's operator
+        with state.Suspended(state.AUTOCAST):
+            args = _cast_all(args, cast, device_type, r)
         return below(state.AUTOCAST, op, args)
     policy = _policy(op, device_type)
     if policy is None:

@@ -12,6 +12,7 @@ autograd/transforms.py), and operators inside it run as fast as outside.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,13 +24,14 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import LAYERS, below, dispatch
 from flambeau._src.ops.op import Op
 
+_serials = itertools.count(1)
 Rule = Callable[["Level", Op, tuple[Any, ...]], Any]
 
 
 class Level:
     """One active transform. `kind`: 'vmap', 'jvp', 'dual' (forward_ad.dual_level) or 'grad'."""
 
-    __slots__ = ("alive", "batch_size", "kind", "number", "randomness")
+    __slots__ = ("alive", "batch_size", "before", "kind", "number", "randomness", "serial")
 
     def __init__(self, kind: str, batch_size: int = 0, randomness: str = "error") -> None:
         stack = thread.functorch
@@ -38,16 +40,44 @@ class Level:
         self.batch_size = batch_size
         self.randomness = randomness
         self.alive = True
+        # What is made from now on is this level's own, and may be changed in place.
+        self.serial = next(_serials) if kind in ("grad", "jvp") else 0
+        self.before = 0
 
     def __enter__(self) -> Level:
         thread.functorch.append(self)
+        if self.serial:
+            self.before = _native.set_level(self.serial)
         _refresh()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.alive = False
+        if self.serial:
+            _native.set_level(self.before)
         thread.functorch.remove(self)
         _refresh()
+
+
+def refuse_captured(op: Op, args: tuple[Any, ...]) -> None:
+    """An operator that writes, inside of transforms (slot 'refuse_captured').
+
+    Raises:
+        RuntimeError: it would change a tensor that is not of the innermost level, a `grad` or `jvp`.
+    """
+    level = thread.functorch[-1]
+    target = args[0]
+    if not level.serial or not isinstance(target, Tensor) or target._born >= level.serial:
+        return
+    raise RuntimeError(
+        "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call "
+        f"in-place operation ({op.namespace}::{op.key}) that would mutate a captured Tensor. This is "
+        "not supported; please rewrite the function being transformed to explicitly accept the "
+        "mutated Tensor(s) as inputs."
+    )
+
+
+fill("refuse_captured", refuse_captured)
 
 
 def _refresh() -> None:

@@ -16,7 +16,8 @@ from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.levels import RULES, Batched, Beneath, Level, batch, info, plain
 from flambeau._src.interp.record import seen_below
-from flambeau._src.ops.call import aten, check_no_self_overlap, dispatch
+from flambeau._src.interp.vmap_api import user_rule
+from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.kinds import wrap_dim
 from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
 from flambeau._src.util.log import warn_once
@@ -75,8 +76,13 @@ class Batch:
 def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
     """Run op at this level: the level is off while its rule runs."""
     b = Batch(level)
+    user = op.base.batch_rules.get("vmap")
+    if user is not None:
+        return user_rule(level, user, *op.decl.shown(args))
     with Beneath(level):
         rule = TABLE.get(op.base.name)
+        if op.variant == "inplace" and op.decl.kind == "view":
+            return _reshaped(b, op, args, rule)
         if rule is None:
             rule = KINDS.get(op.decl.kind, fallback)
         if op.variant == "inplace" and op.decl.kind == "view" and rule is not None:
@@ -86,7 +92,28 @@ def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
         return rule(b, op, args)
 
 
+def _reshaped(b: Batch, op: Op, args: tuple[Any, ...], rule: BatchRule | None) -> Tensor:
+    """An in-place view: the batched tensor takes the place of the functional form's result."""
+    if rule is None:
+        raise RuntimeError(f"vmap: {op.namespace}::{op.key} has no batching rule")
+    target, made = args[0], rule(b, op.base, args)
+    target._take(made)
+    target.__dict__["_transform"] = info(made)
+    return target
+
+
 # ---- derived rules ----
+
+# What in-place forms are called in the refusal to write batched values into one tensor, where it is
+# not their full name; None: they are run, and what they are given does not fit.
+_WRITERS: dict[str, str | None] = {
+    **dict.fromkeys(("add", "atan2", "bitwise_and", "bitwise_or", "bitwise_xor")),
+    **dict.fromkeys(
+        ("sub", "mul", "div", "copy", "clamp_min", "clamp_max", "masked_fill", "logical_and",
+         "logical_or", "logical_xor"), "inplace arithmetic",
+    ),
+    **{n: f"{n}_" for n in ("index_add", "index_fill", "index_put", "fill")},
+}  # fmt: skip
 
 
 def regeometry(b: Batch, op: Op, args: tuple[Any, ...], rule: BatchRule) -> Any:
@@ -104,15 +131,19 @@ def regeometry(b: Batch, op: Op, args: tuple[Any, ...], rule: BatchRule) -> Any:
 
 def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:
     """A tensor that is not batched cannot take batched values."""
-    if op.variant == "inplace" and not b.has(args[0]):
-        check_no_self_overlap(b.full(args[0]))
-        raise RuntimeError(
-            "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
-            "Tensor `other` in extra_args that has more elements than `self`. This happened due to "
-            "`other` being vmapped over but `self` not being vmapped over in a vmap. Please try to "
-            "use out-of-place operators instead of inplace arithmetic. If said operator is being "
-            "called inside the PyTorch framework, please file a bug report instead."
-        )
+    if op.variant != "inplace" or b.has(args[0]):
+        return
+    known = op.base.name in _WRITERS
+    name = _WRITERS[op.base.name] if known else f"{op.namespace}::{op.name}"
+    if name is None:
+        return
+    raise RuntimeError(
+        f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in "
+        "extra_args that has more elements than `self`. This happened due to `other` being vmapped "
+        f"over but `self` not being vmapped over {'in a vmap' if known else f'at level {b.level.number}'}. "
+        f"Please try to use out-of-place operators instead of {name}. If said operator is being "
+        "called inside the PyTorch framework, please file a bug report instead."
+    )
 
 
 def pointwise(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
@@ -246,16 +277,8 @@ def fallback(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
 def loop(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     """`fallback` without a word about it."""
     written = [i for i, a in enumerate(op.schema.args) if a.mutates and isinstance(args[i], Tensor)]
-    for i in written:
-        if not b.has(args[i]):
-            raise RuntimeError(
-                f"vmap: {op.namespace}::{op.key}(self, *extra_args) is not possible because there "
-                "exists a Tensor `other` in extra_args that has more elements than `self`. This "
-                "happened due to `other` being vmapped over but `self` not being vmapped over at "
-                f"level {b.level.number}. Please try to use out-of-place operators instead of "
-                f"{op.namespace}::{op.key}. If said operator is being called inside the PyTorch "
-                "framework, please file a bug report instead."
-            )
+    if any(not b.has(args[i]) for i in written):
+        refuse_inplace(b, op, args)
     whole = [_whole(b, v) for v in args]
     rows = [dispatch(op, tuple([_element(v, k) for v in whole])) for k in range(b.size)]
     if written:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau._src.core.generator import default_generator
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.levels import Batched, Level, batch, info
+from flambeau._src.interp.levels import Batched, Beneath, Level, batch, info
 from flambeau._src.ops.call import aten
 from flambeau._src.util.pytree import (
     broadcast_to_and_flatten,
@@ -162,6 +162,42 @@ def run_batched(
         pairs = list(zip(outs, places, strict=True))
     results = [_unwrapped(o, d, level, func) for o, d in pairs]
     return tree_unflatten(results, out_spec)
+
+
+class VmapInfo(NamedTuple):
+    """What a user's batching rule is told of the vmap that it serves."""
+
+    batch_size: int
+    randomness: str
+
+
+def user_rule(
+    level: Level, rule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A user's batching rule, ``rule(info, in_dims, *args) -> (results, out_dims)``, at a level."""
+    flat, spec = tree_flatten(args)
+    taken = [taken_apart(a, level) for a in flat]
+    with Beneath(level):
+        outputs, out_dims = rule(
+            VmapInfo(level.batch_size, level.randomness),
+            tree_unflatten([d for _, d in taken], spec),
+            *tree_unflatten([v for v, _ in taken], spec),
+            **kwargs,
+        )
+        outs, out_spec = tree_flatten(outputs)
+        found = broadcast_to_and_flatten(out_dims, out_spec)
+        places = flat_out_dims(out_dims, out_spec, outputs, rule) if found is None else found
+    wrapped = [
+        o if d is None or not isinstance(o, Tensor) else batch(o, d % o.dim(), level)
+        for o, d in zip(outs, places, strict=True)
+    ]
+    return tree_unflatten(wrapped, out_spec)
+
+
+def taken_apart(a: Any, level: Level) -> tuple[Any, Any]:
+    """The whole value and its batch dimension at a level; (a, None) for what is not batched."""
+    i = info(a)
+    return (i.value, i.dim) if isinstance(i, Batched) and i.level is level else (a, None)
 
 
 def vmap(

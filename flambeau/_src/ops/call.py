@@ -161,6 +161,8 @@ def call_overload(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def dispatch(op: Op, args: tuple[Any, ...]) -> Any:
     """Run a complete call through the layers that are active, the outermost first."""
+    if op.writes and state.get_suspended() & state.FUNCTORCH == 0 and state.thread.functorch:
+        slot("refuse_captured")(op, args)
     bits = call_bits(args, _NONE, op.bits) & _BELOW
     if bits:
         return LAYERS[1 << (bits.bit_length() - 1)](op, args)

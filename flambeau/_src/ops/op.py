@@ -177,6 +177,8 @@ class Op:
         ns, colon, head = head.rpartition("::")
         self.namespace = ns if colon else "aten"
         self.name, _, self.overload = head.partition(".")
+        # In place (a composite is only so many other operators).
+        self.writes = self.name.endswith("_") and self.name[:2] != "__" and not self.bits
 
     def __repr__(self) -> str:
         return (
