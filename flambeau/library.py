@@ -10,6 +10,7 @@ from typing import Any
 from flambeau._library.custom_ops import CustomOpDef, custom_op, definition_of, split_name
 from flambeau._library.infer_schema import infer_schema
 from flambeau._library.opcheck import opcheck
+from flambeau._src import _native
 from flambeau._src.ops import user
 from flambeau._src.ops.op import Op
 from flambeau._src.ops.overload import OpOverload, overload_of
@@ -214,7 +215,9 @@ def impl(qualname: Any, types: Any, func: Any = None, *, lib: Library | None = N
     return register if func is None else register(func)
 
 
-def _operator(op: Any) -> Op:
+def _operator(op: Any, caller: str) -> Op:
+    if not isinstance(op, (str, OpOverload, CustomOpDef)):
+        raise ValueError(f"{caller}({op}): got unexpected type for op: {type(op)}")
     if isinstance(op, CustomOpDef):
         return op._op
     if isinstance(op, OpOverload):
@@ -234,7 +237,10 @@ def register_kernel(
     if found is not None:
         return found.register_kernel(device_types, *(() if func is None else (func,)))
     return impl(
-        overload_of(_operator(op)), device_types or "CompositeExplicitAutograd", func, lib=lib
+        overload_of(_operator(op, "register_kernel")),
+        device_types or "CompositeExplicitAutograd",
+        func,
+        lib=lib,
     )
 
 
@@ -248,7 +254,7 @@ def register_fake(
     allow_override: bool = False,
 ) -> Any:
     """Register what an operator's results look like: `func` is called with fake tensors."""
-    target = _operator(op)
+    target = _operator(op, "register_fake")
 
     def register(func: Callable[..., Any]) -> Callable[..., Any]:
         target.decl.fake = staticmethod(func)  # type: ignore[attr-defined]
@@ -275,7 +281,7 @@ def register_autograd(
         return
     from flambeau._library.autograd import Rules, make_autograd  # lazy: rare
 
-    target = _operator(op)
+    target = _operator(op, "register_autograd")
     rules = Rules()
     rules.backward, rules.setup_context = backward, setup_context
     target.decl.record = make_autograd(target, rules)  # type: ignore[attr-defined]
@@ -283,7 +289,7 @@ def register_autograd(
 
 def register_vmap(op: Any, func: Any = None, /, *, lib: Library | None = None) -> Any:
     """Register an operator's batching rule: ``func(info, in_dims, *args)``."""
-    target = _operator(op)
+    target = _operator(op, "register_vmap")
 
     def register(func: Callable[..., Any]) -> Callable[..., Any]:
         target.batch_rules["vmap"] = func
@@ -296,7 +302,7 @@ def register_torch_dispatch(
     op: Any, torch_dispatch_class: Any, func: Any = None, /, *, lib: Library | None = None
 ) -> Any:
     """Register what a mode or a subclass does with an operator."""
-    target = _operator(op)
+    target = _operator(op, "register_torch_dispatch")
 
     def register(func: Callable[..., Any]) -> Callable[..., Any]:
         target.__dict__.setdefault("dispatch_rules", {})[torch_dispatch_class] = func
@@ -309,9 +315,10 @@ def register_autocast(
     op: Any, device_type: str, cast_inputs: Any, /, *, lib: Library | None = None
 ) -> Any:
     """Cast an operator's floating-point inputs where autocast is on for the device type."""
-    if device_type not in ("cpu", "cuda"):
+    target = _operator(op, "register_autocast")
+    if _native.device(device_type).type not in ("cpu", "cuda"):
         raise ValueError(f"Unknown device type: {device_type}")
-    _operator(op).__dict__.setdefault("autocast_to", {})[device_type] = cast_inputs
+    target.__dict__.setdefault("autocast_to", {})[device_type] = cast_inputs
 
 
 def get_ctx() -> Any:

@@ -27,8 +27,8 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
-def enter_dual_level() -> Level:
-    """Start a level, in which tensors can have tangents; there is one at a time.
+def enter_dual_level() -> int:
+    """Start a level, in which tensors can have tangents; there is one at a time. Returns 0.
 
     Raises:
         RuntimeError: one is active.
@@ -38,32 +38,34 @@ def enter_dual_level() -> Level:
     level = Level("dual")
     level.__enter__()
     thread.forward_ad.append(level)
-    return level
+    return 0
 
 
-def exit_dual_level(*, level: Level | None = None) -> None:
+def exit_dual_level(*, level: int | None = None) -> None:
     """End the level: tangents are gone.
 
     Raises:
         RuntimeError: it is not the current one.
     """
     current = thread.forward_ad[-1] if thread.forward_ad else None
-    if current is None or (level is not None and level is not current):
+    if level is not None and (level != 0 or current is None):
         raise RuntimeError(
             "Trying to exit a forward AD level that was not the last one that was created. This is "
             "not supported."
         )
+    if current is None:
+        raise RuntimeError("Dual level must be a positive number.")
     thread.forward_ad.pop()
     current.__exit__()
 
 
-def _current(level: Level | None) -> Level | None:
-    if level is not None:
-        return level
+def _current(level: int | None) -> Level | None:
+    if level is not None and level != 0:
+        raise RuntimeError("Dual level must be a positive number.")
     return thread.forward_ad[-1] if thread.forward_ad else None
 
 
-def make_dual(tensor: Tensor, tangent: Tensor, *, level: Level | None = None) -> Tensor:
+def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
     """tensor with a tangent of the same shape: operators on it compute tangents too.
 
     Raises:
@@ -79,7 +81,7 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: Level | None = None) ->
     return transforms.make_dual(tensor, tangent, at)
 
 
-def unpack_dual(tensor: Tensor, *, level: Level | None = None) -> UnpackedDualTensor:
+def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """The primal and the tangent of a tensor; the tangent is None where there is none."""
     at = _current(level)
     if at is None:
@@ -90,7 +92,7 @@ def unpack_dual(tensor: Tensor, *, level: Level | None = None) -> UnpackedDualTe
 class dual_level(_DecoratorContextManager):
     """Inside, tensors can be dual: `make_dual`, `unpack_dual`."""
 
-    def __enter__(self) -> Level:
+    def __enter__(self) -> int:
         return enter_dual_level()
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:

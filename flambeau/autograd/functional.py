@@ -7,6 +7,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau._src.autograd import transforms
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -449,7 +450,9 @@ def hessian(
 
     def gradient(*args: Tensor) -> tuple[Tensor, ...]:
         if outer_jacobian_strategy == "forward-mode":
-            args = tuple(t.requires_grad_(True) for t in args)
+            places = tuple(range(len(args)))
+            forward: tuple[Tensor, ...] = transforms.grad(number, places)(*args)
+            return forward
         found = jacobian(number, args, create_graph=True)
         _check_depends(found, "jacobian", strict)
         return found

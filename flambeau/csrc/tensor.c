@@ -573,6 +573,11 @@ static PyObject *m_offset(Tensor *t, PyObject *u) { return t->sym ? sym_part(t, 
 static PyObject *m_storage(Tensor *t, PyObject *u) { return Py_NewRef((PyObject *)t->storage); }
 static PyObject *method_of(const char *name) { return PyDict_GetItemString(TensorType->tp_dict, name); }
 static PyObject *m_ptr(Tensor *t, PyObject *u) {
+    if (t->bits & FL_L_FUNCTORCH) {                          /* a batched tensor has no address of its own */
+        PyObject *r = call_hook("transformed_value", Py_BuildValue("(O)", t));
+        if (!r) return NULL;
+        Py_DECREF(r);
+    }
     if (fl_tape) return fl_taped_address(method_of("data_ptr"), (PyObject *)t);
     if (t->storage->flags & FL_S_FAKE && t->storage->device->type == 0) { PyErr_SetString(PyExc_RuntimeError, "Cannot access data pointer of a tensor that has no bytes (it is fake, or was kept only for its shape)"); return NULL; }
     return PyLong_FromVoidPtr(t->storage->data ? fl_data(t) : NULL);

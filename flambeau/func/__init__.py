@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flambeau._functorch.batch_norm import replace_all_batch_norm_modules_
 from flambeau._functorch.functional_call import functional_call, stack_module_state
 from flambeau._src.autograd.transforms import (
     grad,
@@ -26,6 +27,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linearize",
+    "replace_all_batch_norm_modules_",
     "stack_module_state",
     "vjp",
     "vmap",

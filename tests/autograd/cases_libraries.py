@@ -13,7 +13,7 @@ def register_vmap(t: Any, say: Any) -> None:
         op = t.ops.cases_vmap.twice
         x = t.arange(6.0).reshape(2, 3)
         say(op(x, 2.0))
-        say.warned(lambda: say(t.func.vmap(lambda a: op(a, 2.0))(x)))
+        say(t.func.vmap(lambda a: op(a, 2.0))(x))
 
         def rule(info: Any, in_dims: Any, a: Any, k: Any) -> Any:
             say(info.batch_size, info.randomness, in_dims, list(a.shape), k)
@@ -27,8 +27,8 @@ def register_vmap(t: Any, say: Any) -> None:
 
 
 def vmap_of_custom_op(t: Any, say: Any) -> None:
-    @t.library.custom_op("cases_vmap::sin", mutates_args=())
-    def sin(x: t.Tensor) -> t.Tensor:  # type: ignore[name-defined]
+    @t.library.custom_op("cases_vmap::sin", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def sin(x: Any) -> Any:
         return t.from_numpy(x.detach().numpy() * 1).sin()
 
     @sin.register_fake
@@ -83,8 +83,10 @@ def register_autocast(t: Any, say: Any) -> None:
 
 
 def autocast_of_custom_op(t: Any, say: Any) -> None:
-    @t.library.custom_op("cases_autocast::mul", mutates_args=())
-    def mul(x: t.Tensor, y: t.Tensor) -> t.Tensor:  # type: ignore[name-defined]
+    schema = "(Tensor x, Tensor y) -> Tensor"
+
+    @t.library.custom_op("cases_autocast::mul", mutates_args=(), schema=schema)
+    def mul(x: Any, y: Any) -> Any:
         say(x.dtype, y.dtype)
         return x * y
 

@@ -184,7 +184,6 @@ def operators(t: Any, say: Any) -> None:
         ("tril", lambda a: a.tril(), (m,)),
         ("any", lambda a: (a > 5).any(), (x,)),
         ("bucketize", lambda a: t.searchsorted(t.tensor([1.0, 3.0]), a), (x,)),
-        ("cdist", lambda a: t.cdist(a, a), (m,)),
         ("bmm", lambda a: t.bmm(a[None], a.t()[None]), (m,)),
         ("addmm", lambda a: t.addmm(t.ones(3), a, a.t(), beta=2), (m,)),
         ("masked_fill", lambda a: a.masked_fill(a > 3, 0.0), (x,)),
@@ -216,6 +215,10 @@ def per_sample_gradients(t: Any, say: Any) -> None:
 
 def fallbacks(t: Any, say: Any) -> None:
     x = t.arange(6.0).reshape(2, 3) + 1
-    say(t.func.vmap(lambda a: t.histc(a, 2, 0, 10) if hasattr(t, "histc") else t.ones(1))(x).shape[0])
+    say(
+        t.func.vmap(lambda a: t.histc(a, 2, 0, 10) if hasattr(t, "histc") else t.ones(1))(x).shape[
+            0
+        ]
+    )
     say(t.func.vmap(lambda a: t.linalg.cholesky(a.outer(a) + t.eye(3)))(x)[0])
     say(t.func.vmap(lambda a: a.renorm(2, 0, 1.0) if False else a.kthvalue(2)[0])(x))

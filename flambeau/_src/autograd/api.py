@@ -206,11 +206,16 @@ def grad(
             raise RuntimeError("One of the differentiated Tensors does not require grad")
     roots, wanted = [edge_of(t) for t in outs], [edge_of(t) for t in ins]
 
+    transformed = bool(call_bits((*outs, *ins), {}, 0) & state.FUNCTORCH)
+
     def propagate(some: list[Any]) -> tuple[Any, ...]:
-        found = engine.run(
-            roots, some, retain_graph=retain, create_graph=create_graph, inputs=wanted,
-            accumulate=False,
-        )  # fmt: skip
+        if transformed:  # batched or dual: their gradients are too
+            found = slot("pull")(outs, some, ins, create_graph)
+        else:
+            found = engine.run(
+                roots, some, retain_graph=retain, create_graph=create_graph, inputs=wanted,
+                accumulate=False,
+            )  # fmt: skip
         if not allow_unused and any(g is None for g in found):
             at = next(i for i, g in enumerate(found) if g is None)
             raise RuntimeError(

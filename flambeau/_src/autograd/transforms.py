@@ -24,6 +24,7 @@ from flambeau._src.util.pytree import (
     tree_map_only,
     tree_unflatten,
 )
+from flambeau._src.util.pytree_text import treespec_pprint
 
 _NO_HOOKS = (
     "torch.func.{grad, vjp, jacrev, hessian} don't yet support saved tensor hooks. Please open an "
@@ -182,7 +183,10 @@ def _vjp(
             aux = tree_map(level.leave, aux)
         flat, spec = tree_flatten(outputs)
         if not flat:
-            raise RuntimeError("Got an empty output. vjp expects f(*primals) to return Tensors")
+            raise RuntimeError(
+                "vjp(f, *primals): Expected f to be a function that has non-empty output (got "
+                f"output = {outputs})"
+            )
         for o in flat:
             if not isinstance(o, Tensor):
                 raise RuntimeError(
@@ -198,7 +202,8 @@ def _vjp(
         if seeds_spec != spec:
             raise RuntimeError(
                 "Expected pytree structure of cotangents to be the same as pytree structure of "
-                f"outputs to the function. cotangents: {seeds_spec}, primal output: {spec}"
+                f"outputs to the function. cotangents: {treespec_pprint(seeds_spec)}, "
+                f"primal output: {treespec_pprint(spec)}"
             )
         for i, (o, s) in enumerate(zip(flat, seeds, strict=True)):
             if s.shape != o.shape:
@@ -348,11 +353,11 @@ def _check_tensors(values: Sequence[Any], what: str) -> None:
 
 def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
     """A dual tensor, after torch's checks."""
-    if not (primal.dtype.is_floating_point or primal.dtype.is_complex):
+    if not (primal.is_floating_point() or primal.is_complex()):
         raise ValueError(
             f"Expected primal to be floating point or complex, but got: {primal.dtype}"
         )
-    if not (tangent.dtype.is_floating_point or tangent.dtype.is_complex):
+    if not (tangent.is_floating_point() or tangent.is_complex()):
         raise ValueError(
             f"Expected tangent to be floating point or complex, but got: {tangent.dtype}"
         )
@@ -361,6 +366,12 @@ def make_dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
             "Trying to set a forward gradient that has a different size than that of the original "
             f"Tensor, this is not supported. Tensor is of size {list(primal.shape)} while the "
             f"given forward gradient is of size {list(tangent.shape)}."
+        )
+    i = info(primal)
+    if isinstance(i, Dual) and i.level is level:
+        raise RuntimeError(
+            "Making a dual Tensor based on a Tensor that already has a forward gradient at the "
+            "same level 0 is not supported."
         )
     made = dual(aten.alias(primal), tangent, level)
     made._born = level.serial
@@ -460,8 +471,14 @@ def hessian(func: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """func's outputs at primals, and the function from tangents to the tangents of the outputs."""
     output = func(*primals)
+    spec = tree_flatten(primals)[1]
 
     def jvp_fn(*tangents: Any) -> Any:
+        given = tree_flatten(tangents)[1]
+        if given != spec:
+            raise RuntimeError(
+                f"Expected the tangents {given} to have the same argspec as the primals {spec}"
+            )
         return jvp(func, primals, tangents)[1]
 
     return output, jvp_fn

@@ -70,9 +70,12 @@ def jvp_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
 
 def _mutate(op: Op, primals: tuple[Any, ...], tangents: list[Any]) -> Any:
     if any(t is not None for t in tangents):
+        name = f"{op.base.name}_out" if op.variant == "out" else op.base.name
+        why = (
+            "it is an out= function" if op.variant == "out" else "it has not been implemented yet."
+        )
         raise NotImplementedError(
-            f"Trying to use forward AD with {op.base.name} that does not support it because it has "
-            "not been implemented yet."
+            f"Trying to use forward AD with {name} that does not support it because {why}"
         )
     return dispatch(op, primals)
 
@@ -106,7 +109,19 @@ def _inplace(
 def set_dual(target: Tensor, primal: Tensor, tangent: Tensor, level: Level) -> None:
     """A tensor becomes dual in place: its own record stays the primal's."""
     source = _alias(primal) if primal is target else primal
-    target.__dict__["_transform"] = Dual(level, source, aten.clone(tangent))
+    base = target._base
+    if base is None or target._bits & state.FUNCTORCH or base.dtype is not target.dtype:
+        own = aten.clone(tangent)
+    else:  # the base becomes dual too: the view's tangent is the same part of the base's
+        i = info(base)
+        if not (isinstance(i, Dual) and i.level is level):
+            zeros = aten.zero_(aten.new_empty_strided(base, base.shape, base.stride()))
+            i = base.__dict__["_transform"] = Dual(level, _alias(base), zeros)
+            base._bits |= state.FUNCTORCH
+        offset = target.storage_offset() - base.storage_offset()
+        own = aten.as_strided(i.tangent, target.shape, target.stride(), offset)
+        aten.copy_(own, tangent)
+    target.__dict__["_transform"] = Dual(level, source, own)
     target._bits |= state.FUNCTORCH
 
 

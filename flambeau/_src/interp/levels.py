@@ -63,7 +63,7 @@ def refuse_captured(op: Op, args: tuple[Any, ...]) -> None:
     """An operator that writes, inside of transforms (slot 'refuse_captured').
 
     Raises:
-        RuntimeError: it would change a tensor that is not of the innermost level, a `grad` or `jvp`.
+        RuntimeError: it would change what is not of the innermost level, a `grad` or `jvp`.
     """
     level = thread.functorch[-1]
     target = args[0]
@@ -71,8 +71,8 @@ def refuse_captured(op: Op, args: tuple[Any, ...]) -> None:
         return
     raise RuntimeError(
         "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call "
-        f"in-place operation ({op.namespace}::{op.key}) that would mutate a captured Tensor. This is "
-        "not supported; please rewrite the function being transformed to explicitly accept the "
+        f"in-place operation ({op.namespace}::{op.key}) that would mutate a captured Tensor. This "
+        "is not supported; please rewrite the function being transformed to explicitly accept the "
         "mutated Tensor(s) as inputs."
     )
 

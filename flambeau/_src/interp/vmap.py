@@ -137,10 +137,11 @@ def refuse_inplace(b: Batch, op: Op, args: tuple[Any, ...]) -> None:
     name = _WRITERS[op.base.name] if known else f"{op.namespace}::{op.name}"
     if name is None:
         return
+    where = "in a vmap" if known else f"at level {b.level.number}"
     raise RuntimeError(
         f"vmap: {name}(self, *extra_args) is not possible because there exists a Tensor `other` in "
         "extra_args that has more elements than `self`. This happened due to `other` being vmapped "
-        f"over but `self` not being vmapped over {'in a vmap' if known else f'at level {b.level.number}'}. "
+        f"over but `self` not being vmapped over {where}. "
         f"Please try to use out-of-place operators instead of {name}. If said operator is being "
         "called inside the PyTorch framework, please file a bug report instead."
     )
@@ -257,6 +258,13 @@ DYNAMIC = frozenset(
 
 def fallback(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
     """The operator once for each element of the batch."""
+    if op.base.name == "masked_select":
+        raise RuntimeError(
+            "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask) We cannot "
+            "support this because for each batch this would return a differently shaped Tensor. "
+            "Please file an issue at https://github.com/pytorch/pytorch/issues if you need this "
+            "feature."
+        )
     if op.base.name in DYNAMIC:
         raise RuntimeError(
             "vmap: We do not support batching operators that can output dynamic shape. Attempted "

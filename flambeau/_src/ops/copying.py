@@ -6,8 +6,8 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout
-from flambeau._src.core.slots import fill
+from flambeau._src.core import layout, state
+from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_no_self_overlap
 from flambeau._src.ops.kinds import (
@@ -509,6 +509,8 @@ fill("tolist", lambda t: _tolist(t))
 
 
 def _tolist(t: Tensor) -> Any:
+    if t._bits & state.FUNCTORCH:
+        t = slot("transformed_value")(t)
     plain = t.detach()
     if plain._bits or plain.device.type != "cpu":
         plain = plain.cpu()

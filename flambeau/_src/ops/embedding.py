@@ -6,8 +6,9 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into
+from flambeau._src.ops.call import aten, call_bits, copy_into
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.gather import INDEX_TYPES, Read, dense_copy, strided
 from flambeau._src.ops.kinds import Composite, Opaque
@@ -187,6 +188,9 @@ class OneHot(Composite):
             if num_classes <= 0:
                 raise RuntimeError("Can not infer total number of classes from empty tensor.")
             return aten.empty((*self.shape, num_classes), dtype=self.dtype, device=self.device)
+        if num_classes > 0 and call_bits((self,), {}, 0) & state.FUNCTORCH:
+            classes = aten.arange(num_classes, dtype=self.dtype, device=self.device)
+            return aten._to_copy(aten.eq(aten.unsqueeze(self, -1), classes), dtype=self.dtype)
         low, high = int(aten.min(self).item()), int(aten.max(self).item())
         if low < 0:
             raise RuntimeError("Class values must be non-negative.")
