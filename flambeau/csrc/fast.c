@@ -117,7 +117,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (needs < 0) return NULL;
     if (inplace && first->born < fl_state.level) return NULL;      /* made outside of a transform: refused in Python */
     if (needs) {
-        if (inplace || !f->node_type || f->swap || (mask = f->save[needs]) < 0) return NULL;
+        if (inplace || !f->node_type || f->swap || fl_dtypes[code]->flags & FL_COMPLEX || (mask = f->save[needs]) < 0) return NULL;
     }
     if (!first->numel && (ntens < nt || n > nt)) return NULL;      /* strides of empty results with numbers: Python's rule */
     Tensor *out; int trivial = 1; int64_t sizes[FL_MAXDIM], strides[FL_MAXDIM]; int nd = first->ndim;

@@ -445,7 +445,7 @@ static int attach(Program *p, PyObject *const *a, PyObject **res) {
         PyTuple_SET_ITEM(args, i, x);
     }
     nd->args = args; args = NULL;
-    nd->needs = p->nout;
+    nd->needs = p->nout; nd->keeps_number = p->saves >> 15 & 1;
     for (int i = 0; i < p->nout; i++) if (p->carries >> i & 1) fl_attach((Tensor *)res[i], nd, i);
     for (int i = 0; i < p->nout; i++) {
         PyObject *x = !res[i] ? Py_NewRef(Py_None) : p->saves >> (16 + i) & 1 ? fl_saved((Tensor *)res[i], 1) : (PyObject *)fl_geometry((Tensor *)res[i]);

@@ -167,7 +167,8 @@ def record_of(
 ) -> tuple[Any, ...] | None:
     """What a call like this one records, for C to repeat: the operator, its node's type, for each
     argument (True, its place in `flat`) or (False, a constant), a mask of what is saved (outputs
-    from bit 16 on), and one of the outputs that carry gradients. None: only Python can."""
+    from bit 16 on; bit 15: a number counts), and one of the outputs that carry gradients. None:
+    only Python can."""
     base = op.base
     if op.variant != "functional" or base.decl.kind == "view" or op.schema.mutates:
         return None
@@ -182,7 +183,8 @@ def record_of(
         return None
     if len(outs) > 15 or len(tensors) > 15:
         return None
-    known = known_saves(base, tuple(t.requires_grad for t in tensors), args)
+    needs = tuple(t.requires_grad for t in tensors)
+    known = known_saves(base, needs, args)
     if known is None:
         return None
     template: list[Any] = []
@@ -197,6 +199,8 @@ def record_of(
         else:
             template.append((False, v))
     mask = sum(1 << i for i in known[0]) | sum(1 << (16 + i) for i in known[1])
+    if base.decl.numbers and reads_number(base, needs, args, tuple(outs)):
+        mask |= 1 << 15
     return (
         base,
         base.node_type,

@@ -324,7 +324,7 @@ def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
         if not a.is_tensor
     )
     shape = tuple(
-        a.dim() == 0
+        (a.dim() == 0, a.dtype.is_complex)
         if isinstance(a, Tensor)
         else len(a)
         if isinstance(a, (list, tuple))
