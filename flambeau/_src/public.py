@@ -138,7 +138,7 @@ def _graph_module(*args: Any) -> Any:
 
 
 def _optimized_module(*args: Any) -> Any:
-    from flambeau.nn.modules._compiled import OptimizedModule  # lazy: nn is heavy
+    from flambeau._dynamo import OptimizedModule  # lazy: nn is heavy
 
     fill("optimized_module", OptimizedModule)
     return OptimizedModule(*args)

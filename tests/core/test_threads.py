@@ -1,4 +1,5 @@
-"""Threads: how many, who governs them, what a fork leaves, and that results do not depend on them."""
+"""Threads: how many, who governs them, what a fork leaves, and that results
+do not depend on them."""
 
 from __future__ import annotations
 

@@ -599,10 +599,10 @@ def reduce_rows(
         and getattr(op.base.decl, "splits", False)
         and x.numel() >= 4 * PART
         and outs[0].numel() == 1
+        and x._contiguous()
     ):
-        if x._contiguous():
-            _reduce_parts(address, outs[0], x)
-            return
+        _reduce_parts(address, outs[0], x)
+        return
     floating = dt.category(x.dtype) >= 2
     _native.run_rows(
         address, views, [rows], rows.dim() - 1, pack_params(params, [floating] * len(params))
