@@ -356,3 +356,17 @@ def describe(
     /,
 ) -> bool: ...
 def unrepeatable() -> None: ...
+
+# ---- guard.c: guards checked in C; capture/checker.py ----
+
+class Checker:
+    def __new__(
+        cls,
+        roots: tuple[int, ...],
+        paths: tuple[tuple[Any, ...], ...],
+        late: tuple[tuple[Any, ...], ...],
+        registers: int,
+        /,
+    ) -> Any: ...
+    def check(self, variables: dict[str, Any], globals: dict[str, Any], /) -> bool: ...
+    def failing(self, variables: dict[str, Any], globals: dict[str, Any], /) -> int | None: ...

@@ -1,0 +1,80 @@
+"""Modes and defaults of the thread and the process, as STATE guards compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import state
+from flambeau._src.interp import autocast
+
+__all__ = ["differing", "frozen", "in_c", "snapshot"]
+
+
+def _autocast_settings(kept: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+    """What differs from the initial settings; `kept`: what a thread keeps of autocast."""
+    region = (state.thread.autocast if kept is None else kept).get("region")
+    if region is None:
+        return ()
+    out: list[Any] = []
+    initial = autocast.Region()
+    for device in sorted({*region.enabled, *region.dtypes}):
+        on, to = bool(region.enabled.get(device)), region.dtype_of(device)
+        if on or to is not initial.dtype_of(device):
+            out.append((device, on, to))
+    return tuple(out) if region.cache_enabled else (*out, "no cache")
+
+
+_READ: dict[str, Callable[[], Any]] = {
+    "grad": _native.get_grad,
+    "inference": _native.get_inference,
+    "active": _native.get_active,
+    "suspended": _native.get_suspended,
+    "autocast": _autocast_settings,
+    "default_dtype": lambda: state.process.default_dtype,
+    "default_device": lambda: state.process.default_device,
+    "devices": lambda: tuple(state.thread.devices),  # `with torch.device(...)`
+    "deterministic": lambda: state.process.deterministic,
+}
+_IN_STATE = ("grad", "inference", "active", "suspended")  # of the thread's record in C
+
+
+def snapshot() -> dict[str, Any]:
+    """What is now, for a STATE guard."""
+    return {name: read() for name, read in _READ.items()}
+
+
+def frozen(want: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that later changes of the thread's settings do not reach; what it lacks, as it is now.
+
+    Raises ValueError for a name that nothing is known of.
+    """
+    for name in want:
+        if name not in _READ:
+            raise ValueError(f"no guard on the state {name!r}")
+    out = snapshot() | dict(want)
+    if isinstance(out.get("autocast"), Mapping):
+        out["autocast"] = _autocast_settings(out["autocast"])
+    return out
+
+
+def in_c(want: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the checker in C compares: numbers of its own, and (owner, name, value) of others."""
+    settings: list[tuple[Any, Any, Any]] = []
+    for name, value in want.items():
+        if name in ("autocast", "devices"):
+            settings.append((_READ[name], None, value))  # called
+        elif name not in _IN_STATE:
+            settings.append((state.process, name, value))
+    return (*(int(want[name]) for name in _IN_STATE), tuple(settings))
+
+
+def differing(want: Mapping[str, Any]) -> list[str]:
+    """What is not as `want` says, in words."""
+    out = []
+    for name, was in want.items():
+        now = _READ[name]()
+        if type(was) is not type(now) or was != now:
+            out.append(f"{name} was {was!r}, now {now!r}")
+    return out
