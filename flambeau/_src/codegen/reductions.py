@@ -2,7 +2,10 @@
 
 The state of a reduction is one or two C arrays indexed by the unroll position u. Float sums have
 three levels: ``a`` runs over one block of the row, is added to ``b`` at its end, and ``b`` to
-``c`` after 64 blocks, so that the error grows with the block, not with the row.
+``c`` after 64 blocks, so that the error grows with the block, not with the row. Where there are
+few elements (``fine`` in the C) ``b`` is their sum and ``c`` what its additions lost (Knuth's
+two-sum): the result is the exact sum rounded once. That is what differences of nearly equal sums
+in second gradients and small norms need, and what rounding of a few terms shows most.
 """
 
 from __future__ import annotations
@@ -123,7 +126,43 @@ def _arg_combiner(name: str) -> Callable[[Text, str], str]:
     return piece
 
 
+def _two_sum(text: Text, vector: str) -> str:
+    """Adds a to the sum b, and what that addition lost to c."""
+    return text.fill(
+        "static inline void two_sum_$F($F *b, $F *c, $F a) {\n"
+        "    $F s = *b + a, t = s - *b;\n"
+        "    *c = *c + ((*b - (s - t)) + (a - t)); *b = s;\n}",
+        vector,
+    )
+
+
+def _whole(text: Text, vector: str) -> str:
+    """The sum b and what it lost as one number; infinite sums have lost NaN."""
+    return text.fill(
+        "static inline $F whole_$F($F b, $F c) { $F s = b + c; return $(sel)(c == c, s, b); }",
+        vector,
+    )
+
+
+def _all_fine(text: Text, vector: str) -> str:
+    """The lanes of (b, c) together, in all lanes of the result; not inlined, as few rows ask."""
+    steps, s = [], lanes_of(vector) // 2
+    while s:
+        steps.append(f"y = $(shuffle_xor)(b, {s}); z = $(shuffle_xor)(c, {s});")
+        steps.append("c = c + z; $(two_sum)(&b, &c, y);")
+        s //= 2
+    body = "\n    ".join(steps)
+    return text.fill(
+        "static __attribute__((noinline)) $F all_fine_$F($F b, $F c) {\n"
+        f"    $F y, z;\n    {body}\n    return $(whole)(b, c);\n}}",
+        vector,
+    )
+
+
 COMBINERS: dict[str, Callable[[Text, str], str]] = {
+    "two_sum": _two_sum,
+    "whole": _whole,
+    "all_fine": _all_fine,
     **{f"all_{n}": _combiner(n) for n in ("sum", "prod", "max", "min", "fmax", "fmin")},
     **{f"all_{n}": _arg_combiner(n) for n in ("argmax", "argmin")},
     **{f"better_{n}": _better(n) for n in ("argmax", "argmin")},
@@ -170,8 +209,9 @@ class Reduction:
             b.put(f"{i} i{v}[{count}];")
             b.put(f"for (int u = 0; u < {used}; u++) i{v}[u] = ({i}){{}};")
 
-    def update(self, live: str, index: str) -> None:
-        """Takes one vector in. ``live`` prefixes the masks of lanes that count ('' for all)."""
+    def update(self, live: str, index: str, fine: bool = True) -> None:
+        """Takes one vector in. ``live`` prefixes the masks of lanes that count ('' for all);
+        ``fine`` is false in loops that rows of few elements never enter."""
         b, v = self.body, self.v
         a = f"a{v}[u]"
         if self.boolean:
@@ -192,7 +232,10 @@ class Reduction:
             b.put(f"const {self.type} x{v} = {x};")
             x = f"x{v}"
         floating = C_TYPES[self.short][2] == "f"
-        if self.name in ("sum", "prod"):
+        if self.blocked and fine:
+            take = b.text.use("two_sum", self.type)
+            b.put(f"if (fine) {take}(&b{v}[u], &c{v}[u], {x}); else {a} = {a} + {x};")
+        elif self.name in ("sum", "prod"):
             b.put(f"{a} = {a} {'+' if self.name == 'sum' else '*'} {x};")
         elif not self.position:
             pick = _pick(self.name, x, a, floating)
@@ -220,7 +263,7 @@ class Reduction:
             return
         v = self.v
         zero = f"({self.type}){{}}"
-        self.body.put(f"if ({more}) {{")
+        self.body.put(f"if ({more} && !fine) {{")
         self.body.put(
             f"    for (int u = 0; u < {used}; u++) {{ b{v}[u] += a{v}[u]; a{v}[u] = {zero}; }}"
         )
@@ -228,6 +271,16 @@ class Reduction:
             f"    if (({block} & 63) == 63) for (int u = 0; u < {used}; u++)"
             f" {{ c{v}[u] += b{v}[u]; b{v}[u] = {zero}; }} }}"
         )
+
+    def finish(self, used: str) -> None:
+        """After the last block, for :meth:`result`: a fine sum takes back what it lost."""
+        if self.blocked:
+            v = self.v
+            whole = self.body.text.use("whole", self.type)
+            self.body.put(
+                f"if (fine) for (int u = 0; u < {used}; u++)"
+                f" {{ b{v}[u] = {whole}(b{v}[u], c{v}[u]); c{v}[u] = ({self.type}){{}}; }}"
+            )
 
     def result(self, u: str) -> str:
         """The state of position ``u`` as the value of its own lanes."""
@@ -251,7 +304,9 @@ class Reduction:
             self._join_positions(unroll, every)
             return
         self._total(unroll)
-        b.define(v, f"{every}(t{v})")
+        fine = b.text.use("all_fine", self.type) if self.blocked else ""
+        either = f"fine ? {fine}(b{v}[0], c{v}[0]) : " if fine else ""
+        b.define(v, f"{either}{every}(t{v})")
 
     def _total(self, unroll: int) -> None:
         """The variable t: the positions together."""

@@ -149,7 +149,7 @@ def _along(r: _Rows) -> None:
     b.indent = "    "
     r.uniforms()
     b.put(f"char *p[{r.n}], *q[{r.n}]; i64 step[{r.n}];")
-    b.put("const int direct = row_direct(k, st);")
+    b.put("const int direct = row_direct(k, st), fine = n0 <= FINE_ALONG;")
     b.put("for (i64 row = 0; row < n1; row++) {")
     b.indent = " " * 8
     b.put(" ".join(f"q[{a}] = ptr[{a}] + row * st[{r.n + a}];" for a in range(r.n)))
@@ -192,7 +192,8 @@ def _along_pass(r: _Rows, p: int) -> None:
         b.put("i64 kj = j;")
     kept = "kept + {0} * slot + kj * {1}"
     if unroll > 1:
-        b.put(f"for (; nv >= {unroll}; nv -= {unroll}) {{")
+        fine = any(x.blocked for x in reductions)
+        b.put(f"for (; {'!fine && ' if fine else ''}nv >= {unroll}; nv -= {unroll}) {{")
         b.indent = " " * 16
         b.put(f"#pragma GCC unroll {unroll}")
         b.put(f"for (int u = 0; u < {unroll}; u++) {{")
@@ -246,7 +247,7 @@ def _along_vector(
     address = [f"p{a}" for a in range(r.n)]
     r.elements(p, address, kept, "at")
     for x in reductions:
-        x.update(live, "at")
+        x.update(live, "at", bool(live))
     if last:
         r.stores(address)
         if r.schedule.n_passes > 1:
@@ -280,6 +281,7 @@ def _across(r: _Rows) -> None:
         if s.level[v] == 1 and k.insts[v].dtype != "bool":
             b.put(f"{b.vector(v)} r{v}[{_ABREAST}];")
     scans = any(i.op == "scan" for i in k.insts)
+    b.put("const int fine = n0 <= FINE_ACROSS;")
     b.put(f"const int few = {0 if scans else 'row_few(k, st, n0, n1)'};")
     b.put(f"i64 nu; const i64 most = row_abreast(k, n0, {s.n_passes}), ks = few ? 1 : most;")
     for a, d in enumerate(r.dtypes):
@@ -316,7 +318,7 @@ def _across_pass(r: _Rows, p: int) -> None:
     last = p == s.n_passes - 1
     b.put("for (i64 block = 0, j = 0; j < n0; block++) {")
     b.indent = " " * 12
-    b.put("const i64 end = j + 128 < n0 ? j + 128 : n0;")
+    b.put("const i64 end = j + RUN < n0 ? j + RUN : n0;")
     b.put(f"for (i64 now; j < end; j += few ? {_FEW} : 1) {{")
     b.indent = " " * 16
     b.put("now = few && end - j < nu ? end - j : nu;")
@@ -357,6 +359,8 @@ def _across_pass(r: _Rows, p: int) -> None:
         x.fold("nu", "block", "j < n0")
     b.indent = " " * 8
     b.put("}")
+    for x in reductions:
+        x.finish("nu")
     if reductions and not any(i.op == "scan" for i in r.kernel.insts):
         b.put("if (few) {")
         b.indent = " " * 12

@@ -23,8 +23,10 @@ def _poly(x: str, coefficients: list[str], suffix: str = "f") -> str:
     return out
 
 
-# e^r = 1 + r + r^2 Q(r), |r| <= ln(2)/2, 2^-28.2
-_EXP = ["0x1.fffffcp-2", "0x1.555492p-3", "0x1.5558aep-5", "0x1.123982p-7", "0x1.6a4f28p-10"]
+# e^r = 1 + r + r^2 Q(r), |r| <= ln(2)/2, 2^-33.2
+_EXP = [
+    "0x1p-1", "0x1.555554p-3", "0x1.5554e8p-5", "0x1.11130ep-7", "0x1.6d4ccap-10", "0x1.9dfc08p-13",
+]  # fmt: skip
 # the same relative to e^r - 1, 2^-31.1
 _EXPM1 = [
     "0x1p-1", "0x1.555554p-3", "0x1.5554f8p-5", "0x1.1112dap-7", "0x1.6d3a3ep-10",
@@ -66,11 +68,16 @@ _REDUCE = """
     r = $(fma)(n, $(dup)(-0x1.7f7d1cp-20f), r);"""
 
 TEMPLATES: dict[str, str] = {
+    # x - n hi is exact (hi has 16 bits), and so is 1 + h as a sum of two: only the last addition
+    # rounds more than a small term
     "exp": f"""static inline $F exp_$F($F x) {{
     x = $(sel)(x > 90.f, $(dup)(90.f), x);
-    x = $(sel)(x < -105.f, $(dup)(-105.f), x);{_REDUCE}
+    x = $(sel)(x < -105.f, $(dup)(-105.f), x);
+    $F n = $(fma)(x, $(dup)(0x1.715476p+0f), $(dup)(0x1.8p+23f)) - 0x1.8p+23f;
+    $F h = $(fma)(n, $(dup)(-0x1.62e400p-1f), x), one = h + 1.f;
+    $F lo = n * 0x1.7f7d1cp-20f, r = h - lo;
     $F q = {_poly("r", _EXP)};
-    return $(ldexp)($(fma)(r * r, q, r) + 1.f, n);
+    return $(ldexp)(one + $(fma)(r * r, q, (h - (one - 1.f)) - lo), n);
 }}""",
     "exp2": f"""static inline $F exp2_$F($F x) {{
     x = $(sel)(x > 130.f, $(dup)(130.f), x);

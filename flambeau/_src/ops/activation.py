@@ -113,7 +113,8 @@ class Gelu(Pointwise):
     def expr(k: Any, x: Any, approximate: str) -> Any:
         if approximate == "none":
             return 0.5 * x * (1 + k.erf(x * SQRT1_2))
-        return 0.5 * x * (1 + k.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x)))
+        # (1 + tanh(u)) / 2 is sigmoid(2u), which does not cancel where x is far below 0
+        return x * k.sigmoid(2 * SQRT_2_PI * (x + 0.044715 * x * x * x))
 
     def vjp(b: Any, g: Any, x: Any, approximate: str) -> Any:
         return aten.gelu_backward(g, x, approximate=approximate)
@@ -135,10 +136,13 @@ class GeluBackward(Pointwise):
     def expr(k: Any, g: Any, x: Any, approximate: str) -> Any:
         if approximate == "none":
             return g * (0.5 * (1 + k.erf(x * SQRT1_2)) + x * (k.exp(x * x * -0.5) * INV_SQRT_2PI))
-        t = k.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x))
-        return g * (
-            0.5 * (1 + t) + 0.5 * x * ((1 - t * t) * (SQRT_2_PI * (1 + 3 * 0.044715 * x * x)))
-        )
+        # with e = exp(-2|u|): 1 / cosh(u)^2 is 4e / (1+e)^2, which 1 - tanh(u)^2 loses in the tails
+        u = SQRT_2_PI * (x + 0.044715 * x * x * x)
+        e = k.exp(-2 * k.abs(u))
+        near = 1 / (1 + e)
+        far = e * near
+        slope = 2 * far * near * (SQRT_2_PI * (1 + 3 * 0.044715 * x * x))
+        return g * (k.where(u < 0, far, near) + x * slope)
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, approximate: str) -> Any:
         gx = None
@@ -147,11 +151,11 @@ class GeluBackward(Pointwise):
                 gx = gg * g * aten.exp(x * x * -0.5) * INV_SQRT_2PI * (2 - x * x)
             else:
                 u = SQRT_2_PI * (x + 0.044715 * x * x * x)
-                t = aten.tanh(u)
-                sech = 1 - t * t
+                # the square of 1 / cosh(u) as a product of two tails: 1 - t * t cancels
+                sech = 4 * aten.sigmoid(2 * u) * aten.sigmoid(-2 * u)
                 du = SQRT_2_PI * (1 + 3 * 0.044715 * x * x)
                 ddu = SQRT_2_PI * 6 * 0.044715 * x
-                gx = gg * g * (sech * du + 0.5 * x * sech * (ddu - 2 * t * du * du))
+                gx = gg * g * sech * (du + x * (0.5 * ddu - aten.tanh(u) * du * du))
         return aten.gelu_backward(gg, x, approximate=approximate), gx
 
 

@@ -154,7 +154,7 @@ class SoftmaxBackward(Opaque):
         inner = (gg * o).sum(dim, True)
         go = None
         if b.needs[1]:
-            go = gg * g - gg * (g * o).sum(dim, True) - g * inner
+            go = gg * (g - (g * o).sum(dim, True)) - g * inner
         return aten._softmax_backward_data(gg, o, dim, input_dtype) if b.needs[0] else None, go
 
 
