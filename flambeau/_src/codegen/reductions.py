@@ -176,6 +176,9 @@ class Reduction:
         inst = body.kernel.insts[v]
         self.body, self.v, self.name = body, v, str(inst.attr)
         self.arg = inst.args[0]
+        self.factors: tuple[int, ...] = ()
+        if self.name == "dot":
+            self.name, self.factors = "sum", body.kernel.insts[self.arg].args
         self.boolean = self.name in ("any", "all")
         self.position = self.name.startswith("arg")
         if self.boolean:
@@ -233,8 +236,7 @@ class Reduction:
             x = f"x{v}"
         floating = C_TYPES[self.short][2] == "f"
         if self.blocked and fine:
-            take = b.text.use("two_sum", self.type)
-            b.put(f"if (fine) {take}(&b{v}[u], &c{v}[u], {x}); else {a} = {a} + {x};")
+            b.put(f"if (fine) {{ {self._take(x, live)} }} else {a} = {a} + {x};")
         elif self.name in ("sum", "prod"):
             b.put(f"{a} = {a} {'+' if self.name == 'sum' else '*'} {x};")
         elif not self.position:
@@ -242,6 +244,19 @@ class Reduction:
             b.put(f"{a} = {b.text.use('sel', self.type)}({pick}, {x}, {a});")
         else:
             self._update_position(a, x, live, index, size, floating)
+
+    def _take(self, x: str, live: str) -> str:
+        """Adds x to a fine sum, and what rounding the product x lost, where it is one."""
+        b, v = self.body, self.v
+        add = f"{b.text.use('two_sum', self.type)}(&b{v}[u], &c{v}[u], {x});"
+        if not self.factors:
+            return add
+        left, right = (b.name[f] for f in self.factors)
+        lost = f"{b.text.use('fma', self.type)}({left}, {right}, -{b.name[self.arg]})"
+        if live:
+            size = C_TYPES[self.short][1]
+            lost = f"({self.type})(({b.mask(size)}){lost} & {live}{size})"
+        return f"{add} c{v}[u] = c{v}[u] + {lost};"
 
     def _update_position(
         self, a: str, x: str, live: str, index: str, size: int, floating: bool

@@ -68,7 +68,10 @@ DTYPES: dict[str, DType] = {
 }
 
 # Reductions give one scalar a row; scans give one scalar an element, in order along the row.
-REDUCTIONS = ("sum", "prod", "max", "min", "fmax", "fmin", "any", "all", "argmax", "argmin")
+# 'dot' is the sum of a product, which stands before it; with few elements nothing of it is lost.
+REDUCTIONS = (
+    "sum", "dot", "prod", "max", "min", "fmax", "fmin", "any", "all", "argmax", "argmin",
+)  # fmt: skip
 SCANS = ("cumsum", "cumprod", "cummax", "cummin", "cummax_index", "cummin_index", "logcumsumexp")
 
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -279,9 +279,10 @@ def _reduce(name: str, x: Array) -> Array:
     if name in ("argmax", "argmin"):
         return _arg(x, name == "argmax")
     functions: dict[str, Callable[..., Array]] = {
-        "sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any, "all": np.all,
+        "sum": np.sum, "dot": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "any": np.any,
+        "all": np.all,
     }  # fmt: skip
-    if name in ("sum", "prod"):
+    if name in ("sum", "dot", "prod"):
         return functions[name](x, -1, dtype=x.dtype, keepdims=True)
     if name in ("fmax", "fmin"):
         return getattr(np, name).reduce(x, -1, keepdims=True)

@@ -534,6 +534,13 @@ class Tracer:
         x = self.value(x)
         return self._reduce("sum", x, accumulate_type(x.dtype))
 
+    def dot(self, x: Any, y: Any) -> Value:
+        """The sum of x y; where there are few elements the products are not rounded either."""
+        p = self.binary("mul", x, y)
+        if DTYPES[p.dtype].kind != "f" or self.insts[p.id].op != "mul":
+            return self.sum(p)
+        return self._reduce("dot", p, accumulate_type(p.dtype))
+
     def prod(self, x: Any) -> Value:
         x = self.value(x)
         return self._reduce("prod", x, accumulate_type(x.dtype))

@@ -129,7 +129,7 @@ class SoftmaxBackward(Opaque):
     out_args = ("grad_input",)
 
     def expr(k: Any, g: Any, o: Any) -> Any:
-        return o * (g - k.sum(g * o))
+        return o * (g - k.dot(g, o))
 
     def rows(g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
         return SoftmaxBackward.expr, [g, o], dim, []
@@ -154,7 +154,9 @@ class SoftmaxBackward(Opaque):
         inner = (gg * o).sum(dim, True)
         go = None
         if b.needs[1]:
-            go = gg * (g - (g * o).sum(dim, True)) - g * inner
+            # gg (g - mean) - g inner, from differences to the means, which are smaller
+            mean = (g * o).sum(dim, True)
+            go = (gg - inner) * (g - mean) - inner * mean
         return aten._softmax_backward_data(gg, o, dim, input_dtype) if b.needs[0] else None, go
 
 
@@ -169,7 +171,7 @@ class LogSoftmaxBackward(Opaque):
     out = "out"
 
     def expr(k: Any, g: Any, o: Any) -> Any:
-        return g - k.exp(o) * k.sum(g)
+        return k.fma(-k.exp(o), k.sum(g), g)
 
     def rows(g: Any, o: Any, dim: int, input_dtype: Any) -> Any:
         return LogSoftmaxBackward.expr, [g, o], dim, []
@@ -194,7 +196,8 @@ class LogSoftmaxBackward(Opaque):
         p = o.exp()
         return (
             gg - (gg * p).sum(dim, True) if b.needs[0] else None,
-            -(gg * p) * g.sum(dim, True) if b.needs[1] else None,
+            # the sum first: where one p is near 1, what rounding it loses cancels in the next step
+            -gg * (p * g.sum(dim, True)) if b.needs[1] else None,
         )
 
 
