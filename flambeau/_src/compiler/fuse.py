@@ -226,6 +226,10 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
         return None
     plan: list[tuple[str, Any]] = []
     keep = []
+    settled = decl.settle(op, with_values(args))  # type: ignore[attr-defined]
+    args = tuple(
+        v if isinstance(v, (Node, list)) else s for v, s in zip(args, settled, strict=True)
+    )
     for a, v in zip(op.schema.args, args, strict=True):
         keep.append(a.name in decl.keep)  # type: ignore[attr-defined]
         if isinstance(v, Node):

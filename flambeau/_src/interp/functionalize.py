@@ -317,6 +317,7 @@ _FUNCTIONAL_FORMS = {
     "geometric_": "geometric", "log_normal_": "log_normal", "random_": "random",
     "random_.from": "random.from", "random_.to": "random.to",
     "native_batch_norm": "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit": "_native_batch_norm_legit_functional",
 }  # fmt: skip
 
 

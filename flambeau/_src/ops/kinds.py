@@ -100,6 +100,15 @@ class Split:
                 self.plan.append(("b", len(self.baked)))
                 self.baked.append(v)
 
+    @classmethod
+    def of(cls, operands: list[Any], params: list[Any], baked: list[Any]) -> Split:
+        """Arguments that are sorted already, in this order."""
+        self = cls.__new__(cls)
+        self.operands, self.params, self.baked = operands, params, baked
+        groups = (("t", operands), ("p", params), ("b", baked))
+        self.plan = [(g, i) for g, values in groups for i in range(len(values))]
+        return self
+
     def adapter(self, expr: Callable[..., Any]) -> Callable[..., Any]:
         """expr as lowering calls it: operands, then parameters."""
         plan, baked, n = tuple(self.plan), tuple(self.baked), len(self.operands)
@@ -163,6 +172,11 @@ class Pointwise(Declaration):
         return common
 
     @classmethod
+    def settle(cls, op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments as `expr` takes them: what is baked in may depend on the operands."""
+        return args
+
+    @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
         if cls.check is not None:
             cls.check(*args)
@@ -186,7 +200,7 @@ class Pointwise(Declaration):
         if not outs[0].numel():
             return
         common = cls.common_dtype(op, args)
-        parts = Split(op, args)
+        parts = Split(op, cls.settle(op, args))
         names = [a.name for a in op.schema.args if a.type == "Tensor"]
         present = [
             a.name
@@ -509,6 +523,22 @@ def _lifted(t: Tensor) -> Tensor:
     return _native.alias(Tensor, t, (1,), (1,), t.storage_offset())
 
 
+def run_elements(
+    op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], params: list[Any],
+    baked: list[Any], common: dt.dtype,
+) -> None:  # fmt: skip
+    """Run an expression on every element of operands that broadcast to the outputs' shape."""
+    if not outs[0].numel():
+        return
+    parts = Split.of(ins, params, baked)
+    address = kernel_for(op, expr, "map", parts, ins, outs, common)
+    if address is None:
+        slot("evaluate")(parts.adapter(expr), "map", outs, ins, params, None, common)
+        return
+    floating = dt.category(common) >= 2
+    _native.run_map(address, outs, ins, pack_params(params, [floating] * len(params)))
+
+
 def run_rows(
     op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], dim: int, params: list[Any],
     baked: list[Any], common: dt.dtype,
@@ -517,13 +547,7 @@ def run_rows(
     of 1 is used all along the others' dimension; per-row results have extent 1 at dim."""
     if not outs[0].numel():
         return
-    parts = Split.__new__(Split)
-    parts.operands, parts.params, parts.baked = ins, params, baked
-    parts.plan = (
-        [("t", i) for i in range(len(ins))]
-        + [("p", i) for i in range(len(params))]
-        + [("b", i) for i in range(len(baked))]
-    )
+    parts = Split.of(ins, params, baked)
     if not ins[0].dim():
         ins, outs = [_lifted(t) for t in ins], tuple(_lifted(t) for t in outs)
     address = kernel_for(op, expr, "row", parts, ins, outs, common)
@@ -571,13 +595,7 @@ def reduce_rows(
         dense = _native.empty(x.shape, x.dtype, x.device)
         copy_into(dense, x)
         x = dense
-    parts = Split.__new__(Split)
-    parts.operands, parts.params, parts.baked = [x], params, baked
-    parts.plan = [
-        ("t", 0),
-        *[("p", i) for i in range(len(params))],
-        *[("b", i) for i in range(len(baked))],
-    ]
+    parts = Split.of([x], params, baked)
     rows = (
         merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), x.storage_offset())
     )

@@ -7,11 +7,10 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, call_bits
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.copying import copy_into
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, run_rows, wrap_dim
 
 
 def softmax_samples(s: Any) -> Iterator[Any]:
@@ -365,16 +364,27 @@ def _dropping_flags(expr: Any) -> Any:
 
 def _input_expr(has_weight: bool) -> Any:
     def expr(k: Any, g: Any, x: Any, mean: Any, rstd: Any, *weight: Any) -> Any:
-        g = g * weight[0] if has_weight else g
-        h = (x - mean) * rstd
         n = k.count()
-        return rstd * (g - k.sum(g) / n - h * (k.sum(g * h) / n))
+        gw = g * weight[0] if has_weight else g
+        if x.dtype == "float64":
+            # In short rows the gradient all but vanishes and rounding is what is left of it. In
+            # double that is held to torch's own, so its order of operations is kept.
+            gx, slope, total = g * x, rstd * g, k.sum(gw)
+            dot = k.sum(gx * weight[0] if has_weight else gx)
+            b = k.fma(total, mean, -dot) * rstd * rstd * rstd / n
+            c = k.fma(-b, mean, -(total * rstd / n))
+            return k.fma(b, x, slope * weight[0] if has_weight else slope) + c
+        h = (x - mean) * rstd
+        return rstd * (gw - k.sum(gw) / n - h * (k.dot(gw, h) / n))
 
     return expr
 
 
 def _weight_expr(k: Any, g: Any, x: Any, mean: Any, rstd: Any) -> Any:
-    return k.sum(g * ((x - mean) * rstd)), k.sum(g)
+    # In double as torch rounds it, see above: a row of equal elements gives that, not zero.
+    wide = x.dtype == "float64"
+    h = k.fma(x, rstd, -(mean * rstd)) if wide else (x - mean) * rstd
+    return k.sum(g * h), k.sum(g)
 
 
 class NativeLayerNormBackward(Opaque):
@@ -386,6 +396,10 @@ class NativeLayerNormBackward(Opaque):
         "Tensor)"
     )
     public = "function"
+    undefined_grads = True
+
+    def refuse_backward(gg: Any, *args: Any) -> None:
+        refuse_bias_alone(gg, args[5])
 
     def meta(
         g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
@@ -442,279 +456,115 @@ class NativeLayerNormBackward(Opaque):
             ]
             run_rows(op, _dropping_flags(_weight_expr), tuple(pair), ins, 0, [], [("w",)], x.dtype)
 
-    def decompose(
-        g: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
-    ) -> Any:
-        dims = list(range(x.dim() - len(shape), x.dim()))
-        outer = list(range(x.dim() - len(shape)))
-        centre = x - x.mean(dims, True)
-        eps = (1 / (rstd * rstd) - (centre * centre).mean(dims, True)).detach()
-        r = ((centre * centre).mean(dims, True) + eps).rsqrt()
-        h = centre * r
-        gw = g if weight is None else g * weight
-        dx = r * (gw - gw.mean(dims, True) - h * (gw * h).mean(dims, True)) if mask[0] else None
-        dw = ((g * h).sum(outer) if outer else g * h) if mask[1] else None
-        db = (g.sum(outer) if outer else g) if mask[2] else None
-        return dx, dw, db
-
-
-# ---- batch norm ----
-
-
-def channel_shape(x: Tensor) -> list[int]:
-    return [1, x.shape[1], *[1] * (x.dim() - 2)]
-
-
-class BatchNorm(Composite):
-    """Zero mean and unit variance over all but the channel dimension (Ioffe and Szegedy 2015)."""
-
-    schema = (
-        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? "
-        "running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor"
-    )
-    public = "function"
-
-    def decompose(
-        x: Tensor,
-        weight: Any,
-        bias: Any,
-        mean: Any,
-        var: Any,
-        training: bool,
-        momentum: float,
-        eps: float,
-        cudnn: bool,
-    ) -> Tensor:
-        for name, t in (("running_mean", mean), ("running_var", var)):
-            if not training and t is None:
-                raise RuntimeError(f"{name} must be defined in evaluation mode")
-        if call_bits((x,), {}, 0) & state.BELOW_RECORD:
-            # Where cuDNN keeps what its backward needs; all devices make it, and modes see that.
-            aten.empty((0,), dtype=dt.uint8, layout=layout.strided, device=x.device)
-        return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
-
-
-class NativeBatchNorm(Opaque):
-    """Batch norm with the statistics that the backward needs; running
-    statistics change in place."""
-
-    schema = (
-        "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
-        "Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"
-    )
-    public = "function"
-    out = "out"
-    out_args = ("out", "save_mean", "save_invstd")
-    differentiable = (0,)
-
-    def meta(
-        x: Tensor,
-        weight: Any,
-        bias: Any,
-        mean: Any,
-        var: Any,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        c = x.shape[1] if x.dim() > 1 else 0
-        for name, t in (
-            ("running_mean", mean),
-            ("running_var", var),
-            ("weight", weight),
-            ("bias", bias),
-        ):
-            if t is not None and t.numel() != c:
-                raise RuntimeError(f"{name} should contain {c} elements not {t.numel()}")
-        kind = weight.dtype if weight is not None else x.dtype
-        n = c if training else 0
-        stride = None if x._contiguous() else _native.geometry_of([x])[1]
-        return (
-            TensorSpec(x.shape, x.dtype, x.device, stride),
-            TensorSpec((n,), kind, x.device),
-            TensorSpec((n,), kind, x.device),
-        )
-
-    def kernel(
-        outs: Any,
-        x: Tensor,
-        weight: Any,
-        bias: Any,
-        mean: Any,
-        var: Any,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> None:
-        out, save_mean, save_invstd = outs
-        wide = cast(x, dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x
-        shape = channel_shape(x)
-        if training:
-            dims = [i for i in range(x.dim()) if i != 1]
-            v, m = aten.var_mean(wide, dims, correction=0)
-            invstd = aten.rsqrt(v + eps)
-            copy_into(save_mean, m)
-            copy_into(save_invstd, invstd)
-            count = x.numel() // max(x.shape[1], 1)
-            for running, new in ((mean, m), (var, v * (count / max(count - 1, 1)))):
-                if running is not None:
-                    copy_into(running, running * (1 - momentum) + momentum * new)
-                    running._bump_version()
-        else:
-            m, invstd = cast(mean, wide.dtype), aten.rsqrt(cast(var, wide.dtype) + eps)
-        alpha = invstd if weight is None else invstd * cast(weight, wide.dtype)
-        beta = -m * alpha if bias is None else cast(bias, wide.dtype) - m * alpha
-        copy_into(out, aten.addcmul(aten.view(beta, shape), wide, aten.view(alpha, shape)))
-
     def vjp(
-        b: Any,
-        g: Any,
-        x: Any,
-        weight: Any,
-        bias: Any,
-        mean: Any,
-        var: Any,
-        training: bool,
-        momentum: float,
-        eps: float,
-    ) -> Any:
-        needs = iter(b.needs)
-        mask = [
-            next(needs),
-            next(needs) if weight is not None else False,
-            next(needs) if bias is not None else False,
-        ]
-        got = aten.native_batch_norm_backward(
-            g[0], x, weight, mean, var, b.outs[1], b.outs[2], training, eps, mask
-        )
-        args = (x, weight, bias)
-        return (
-            *[r for r, t in zip(got, args, strict=True) if t is not None],
-            *[None for t in (mean, var) if t is not None],
-        )
-
-
-class NativeBatchNormFunctional(Opaque):
-    """Batch norm that returns the new running statistics: for graphs without writes."""
-
-    schema = (
-        "_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor "
-        "running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, "
-        "Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)"
-    )
-    differentiable = (0,)
-    vjp = NativeBatchNorm.vjp
-
-    def meta(
-        x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
-        momentum: float, eps: float,
+        b: Any, gg: Any, g: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any,
+        mask: Any,
     ) -> Any:  # fmt: skip
-        own = NativeBatchNorm.meta(x, weight, bias, mean, var, training, momentum, eps)
-        return (*own, *[TensorSpec(t.shape, t.dtype, t.device) for t in (mean, var)])
-
-    def kernel(
-        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
-        momentum: float, eps: float,
-    ) -> None:  # fmt: skip
-        copy_into(outs[3], mean)
-        copy_into(outs[4], var)
-        stats = outs[3], outs[4]
-        NativeBatchNorm.kernel(outs[:3], x, weight, bias, *stats, training, momentum, eps)
+        dims = list(range(x.dim() - len(shape), x.dim()))
+        grads = second_gradients(gg, g, x, mean, rstd, weight, dims, "rows")
+        stats = (None,) * sum(t is not None for t in (mean, rstd))
+        last = () if bias is None else (None,)
+        first = grads[:2]
+        return (*first, *stats, *(() if weight is None else grads[2:]), *last)
 
 
-class NativeBatchNormBackward(Opaque):
-    """Gradients of batch norm for input, weight and bias."""
+FEW = 4
 
-    schema = (
-        "native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? "
-        "running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, "
-        "float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
-    )
-    public = "function"
 
-    def run(
-        g: Tensor,
-        x: Tensor,
-        weight: Any,
-        mean: Any,
-        var: Any,
-        save_mean: Any,
-        save_invstd: Any,
-        train: bool,
-        eps: float,
-        mask: Any,
-    ) -> Any:
-        half = x.dtype in (dt.bfloat16, dt.float16)
-        wide = dt.float32 if half else x.dtype
-        gw, xw = cast(g, wide), cast(x, wide)
-        shape = channel_shape(x)
-        dims = [i for i in range(x.dim()) if i != 1]
-        if train:
-            m, r = cast(save_mean, wide), cast(save_invstd, wide)
-        else:
-            m, r = cast(mean, wide), aten.rsqrt(cast(var, wide) + eps)
-        m, r = aten.view(m, shape), aten.view(r, shape)
-        h = (xw - m) * r
-        total = aten.sum(gw, dims)
-        dot = aten.sum(gw * h, dims)
-        dx = dw = db = None
-        if mask[0]:
-            scale = r if weight is None else r * aten.view(cast(weight, wide), shape)
-            if train:
-                n = max(x.numel() // max(x.shape[1], 1), 1)
-                dx = (gw - aten.view(total, shape) / n - h * (aten.view(dot, shape) / n)) * scale
-            else:
-                dx = gw * scale
-            dx = cast(dx, x.dtype)
-        if mask[1]:
-            dw = cast(dot, weight.dtype if weight is not None else x.dtype)
-        if mask[2]:
-            db = cast(total, weight.dtype if weight is not None else x.dtype)
-        return dx, dw, db
+def added(t: Any, dims: Any) -> Any:
+    """t summed over dims, which stay; up to FEW terms of one dimension one after the other, as
+    torch does: in gradients that nearly cancel that decides the digits that are left."""
+    if len(dims) != 1 or t.shape[dims[0]] > FEW or not t.shape[dims[0]]:
+        return t.sum(dims, True)
+    first, *rest = t.split(1, dims[0])
+    for part in rest:
+        first = first + part
+    return first
 
-    def meta(
-        g: Tensor,
-        x: Tensor,
-        weight: Any,
-        mean: Any,
-        var: Any,
-        save_mean: Any,
-        save_invstd: Any,
-        train: bool,
-        eps: float,
-        mask: Any,
-    ) -> Any:
-        kind = weight.dtype if weight is not None else x.dtype
-        return (
-            TensorSpec(x.shape, x.dtype, x.device) if mask[0] else None,
-            TensorSpec((x.shape[1],), kind, x.device) if mask[1] else None,
-            TensorSpec((x.shape[1],), kind, x.device) if mask[2] else None,
+
+def refuse_bias_alone(gg: Any, weight: Any) -> None:
+    """torch's second backward cannot do with a bias and no weight, and says so."""
+    if weight is None and gg[0] is not None and gg[2] is not None:
+        raise RuntimeError(
+            "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #1 "
+            "'other'"
         )
 
-    def decompose(
-        g: Tensor,
-        x: Tensor,
-        weight: Any,
-        mean: Any,
-        var: Any,
-        save_mean: Any,
-        save_invstd: Any,
-        train: bool,
-        eps: float,
-        mask: Any,
-    ) -> Any:
-        shape = channel_shape(x)
-        dims = [i for i in range(x.dim()) if i != 1]
-        if train:
-            centre = x - x.mean(dims, True)
-            r = ((centre * centre).mean(dims, True) + eps).rsqrt()
+
+def second_gradients(
+    gg: Any, g: Any, x: Any, mean: Any, rstd: Any, weight: Any, dims: Any, over: str
+) -> tuple[Any, Any, Any]:
+    """Gradients for g, x and weight of the backward of (x - mean) rstd weight + bias.
+
+    `dims` are normalised, with their mean and rstd: over="rows" when the weight varies along them
+    (layer norm), "channels" when it is one number for each group (batch norm), "constants" when
+    mean and rstd do not depend on x. `gg` has the gradients of the three results, None where there
+    is none. From the second derivatives of the norm (Ioffe and Szegedy 2015, section 3, twice).
+    What nearly cancels here is rounding in the end, so terms are added in torch's order.
+    """
+    v, u, shift = gg
+    if weight is None and shift is not None and v is None:
+        return None, None, None
+    rows, moving = over == "rows", over != "constants"
+    n = 1
+    for d in dims:
+        n *= x.shape[d]
+    if u is not None and not rows:
+        u = u.view(mean.shape)
+    c = x - mean
+    gw = g * weight if rows and weight is not None else g
+    to_g = to_x = to_weight = None
+    if v is not None:
+        if moving:
+            to_g, to_x = _of_moving_rows(v, gw, c, rstd, dims, n)
+            scaled = rstd if weight is None else weight * rstd
+            slope = to_g
+            to_g = scaled / n * slope
+            if not rows and weight is not None:
+                to_x = weight * to_x
         else:
-            centre, r = x - mean.view(shape), (var.view(shape) + eps).rsqrt()
-        h = centre * r
-        total, dot = g.sum(dims, True), (g * h).sum(dims, True)
-        scale = r if weight is None else r * weight.view(shape)
-        n = max(x.numel() // max(x.shape[1], 1), 1)
-        dx = None
-        if mask[0]:
-            dx = (g - total / n - h * (dot / n)) * scale if train else g * scale
-        return dx, dot.reshape(-1) if mask[1] else None, total.reshape(-1) if mask[2] else None
+            to_g = v * rstd if weight is None else v * rstd * weight
+        if weight is not None:
+            others = [d for d in range(x.dim()) if d not in dims] if rows else dims
+            if rows:
+                each = g * (rstd / n * slope)
+            elif moving:
+                each = v * (rstd / n * _deviation(g, c, rstd, dims, n))
+            else:
+                each = v * g * rstd
+            to_weight = (each.sum(others) if others else each).view(weight.shape)
+    if u is not None:
+        part = u * c * rstd
+        to_g = part if to_g is None else to_g + part
+        part = _of_weight(u, g, c, rstd, dims, n, rows) if moving else u * rstd * g
+        to_x = part if to_x is None else to_x + part
+    if shift is not None:
+        shift = shift if rows else shift.view(mean.shape)
+        to_g = shift.expand(g.shape) if to_g is None else to_g + shift
+    return to_g, to_x, to_weight
+
+
+def _deviation(v: Any, c: Any, rstd: Any, dims: Any, n: int) -> Any:
+    """n v less its mean and its projection on the normalised x, which is c rstd."""
+    return n * v - added(v, dims) - c * rstd**2 * added(v * c, dims)
+
+
+def _of_moving_rows(v: Any, gw: Any, c: Any, rstd: Any, dims: Any, n: int) -> tuple[Any, Any]:
+    """What the gradient v of the input's gradient gives for gw (before its factor) and for x."""
+    cubed = rstd**3
+    along, total = added(gw * c, dims), added(gw, dims)
+    v_total, v_along = added(v, dims), added(v * c, dims)
+    inner = v_total * total / n - added(v * gw, dims)
+    inner = inner + rstd**2 * along * v_along * (3 / n)
+    to_x = c * cubed * inner / n
+    to_x = to_x + v_along * cubed / n * (total / n - gw)
+    to_x = to_x + along * cubed / n * (v_total / n - v)
+    return _deviation(v, c, rstd, dims, n), to_x
+
+
+def _of_weight(u: Any, g: Any, c: Any, rstd: Any, dims: Any, n: int, rows: bool) -> Any:
+    """What the gradient u of the weight's gradient gives for x."""
+    q = g * u if rows else g
+    part = q * rstd + rstd * added(q, dims) / -n
+    part = part + c * rstd**3 * added(q * c, dims) / -n
+    return part if rows else u * part

@@ -46,6 +46,8 @@ class Declaration:
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
                 kernel along one dimension, for fusion
+    refuse_backward   `refuse_backward(grads, *args)` raises where torch's backward does (unlike
+                `vjp` it is not run to find out what is saved)
     saves_by    names of non-tensor arguments on which the saved set depends
     """
 
@@ -84,6 +86,7 @@ class Declaration:
     meta: Callable[..., Any] | None = None
     vjp: Callable[..., Any] | None = None
     jvp: Callable[..., Any] | None = None
+    refuse_backward: Callable[..., Any] | None = None
     batch: Callable[..., Any] | None = None
     samples: Callable[..., Iterator[Any]] | None = None
     error_samples: Callable[..., Iterator[Any]] | None = None
@@ -281,7 +284,7 @@ def out_text(op: Op, decl: type[Declaration]) -> str:
     ns, colon, head = head.rpartition("::")
     args, _, _ = rest.rpartition("->")
     args = args.rstrip()[:-1]
-    marks = "abcdefgh"
+    marks = "defghijk" if "(a!)" in args else "abcdefgh"  # as ATen letters them
     outs = [f"Tensor({marks[i]}!) {n}" for i, n in enumerate(decl.out_args)]
     star = "" if "*," in args else "*, "
     sep = ", " if args else ""

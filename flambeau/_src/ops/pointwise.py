@@ -10,7 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
-from flambeau._src.ops.kinds import Composite, Pointwise, number_type
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Pointwise, number_type
 
 
 def dtype_of(v: Any) -> dt.dtype:
@@ -222,14 +222,21 @@ class DivMode(Binary):
         common = super().common_dtype(op, args)
         return slot("default_float")() if args[2] is None and dt.is_integral(common) else common
 
+    @classmethod
+    def settle(cls, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """torch rounds the quotient of 16-bit tensors before it drops the fraction, unless the divisor
+        is one number."""
+        x, y, mode = args
+        common = cls.common_dtype(op, args)
+        rounds = mode == "trunc" and common in SIXTEEN and isinstance(y, Tensor) and y.numel() != 1
+        return (x, y, common.name) if rounds else args
+
     def expr(k: Any, a: Any, b: Any, mode: Any) -> Any:
-        return (
-            a / b
-            if mode is None
-            else k.trunc_divide(a, b)
-            if mode == "trunc"
-            else k.floor_divide(a, b)
-        )
+        if mode is None:
+            return a / b
+        if mode == "floor":
+            return k.floor_divide(a, b)
+        return k.trunc_divide(a, b) if mode == "trunc" else k.trunc(k.cast(a / b, mode))
 
     def vjp(b: Any, g: Any, x: Any, y: Any, mode: Any) -> Any:
         if mode is None:

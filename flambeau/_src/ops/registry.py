@@ -11,6 +11,7 @@ from flambeau._src.ops import (  # noqa: F401
     activation,
     arranging,
     attention,
+    batch_norm,
     compare,
     conv,
     copying,

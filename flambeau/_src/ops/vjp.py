@@ -164,6 +164,8 @@ def run_backward(op: Op, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
     if all(g is None for g in grads):
         return (None,) * len(needs)
     args, outs = node.unpack(), node.unpack_outs() or ()
+    if decl.refuse_backward is not None:
+        decl.refuse_backward(grads, *args)
     full = grads
     if not decl.__dict__.get("undefined_grads"):
         full = tuple(materialize(g, o) for g, o in zip(grads, outs, strict=True))

@@ -1,0 +1,390 @@
+"""Batch normalisation: one mean and deviation a channel (Ioffe and Szegedy 2015)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau._src import _native
+from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout, state
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten, call_bits, resize_output
+from flambeau._src.ops.copying import copy_into
+from flambeau._src.ops.kinds import (
+    SIXTEEN,
+    Composite,
+    Opaque,
+    TensorSpec,
+    cast,
+    merge_dims,
+    run_elements,
+    run_rows,
+)
+from flambeau._src.ops.norm import FEW, added, refuse_bias_alone, second_gradients
+
+
+def channel_shape(x: Tensor) -> list[int]:
+    return [1, x.shape[1], *[1] * (x.dim() - 2)]
+
+
+def all_but_channels(x: Tensor) -> list[int]:
+    return [i for i in range(x.dim()) if i != 1]
+
+
+def _check_lengths(channels: int, **given: Any) -> None:
+    for name, t in given.items():
+        if t is not None and t.numel() != channels:
+            raise RuntimeError(f"{name} should contain {channels} elements not {t.numel()}")
+
+
+class BatchNorm(Composite):
+    """Zero mean and unit variance over all but the channel dimension; an empty input is only scaled
+    and shifted, by the first weight and bias."""
+
+    schema = (
+        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) "
+        "-> Tensor"
+    )
+    public = "function"
+
+    def decompose(
+        x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
+        eps: float, cudnn: bool,
+    ) -> Tensor:  # fmt: skip
+        if not x.numel():
+            out = x.clone()
+            out = out if weight is None else out * weight[0]
+            return out if bias is None else out + bias[0]
+        for name, t in (("running_mean", mean), ("running_var", var)):
+            if not training and t is None:
+                raise RuntimeError(f"{name} must be defined in evaluation mode")
+        channels = x.shape[1] if x.dim() > 1 else 0
+        _check_lengths(channels, running_mean=mean, running_var=var, weight=weight, bias=bias)
+        if call_bits((x,), {}, 0) & state.BELOW_RECORD:
+            # Where cuDNN keeps what its backward needs; all devices make it, and modes see that.
+            aten.empty((0,), dtype=dt.uint8, layout=layout.strided, device=x.device)
+        return aten.native_batch_norm(x, weight, bias, mean, var, training, momentum, eps)[0]
+
+
+def _forward_meta(
+    x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
+    eps: float,
+) -> Any:  # fmt: skip
+    c = x.size(1)
+    if (mean is None) != (var is None):
+        raise ValueError("running_mean and running_var must either both be None or neither be None")
+    if mean is None and not training:
+        raise RuntimeError("running_mean must be defined in evaluation mode")
+    _check_lengths(c, running_mean=mean, running_var=var, weight=weight, bias=bias)
+    if training and not x.numel():
+        raise RuntimeError(
+            f"input tensor must have at least one element, but got input_sizes = {list(x.shape)}"
+        )
+    kind = weight.dtype if weight is not None else x.dtype
+    n = c if training else 0
+    stride = None if x._contiguous() else _native.geometry_of([x])[1]
+    return (
+        TensorSpec(x.shape, x.dtype, x.device, stride),
+        TensorSpec((n,), kind, x.device),
+        TensorSpec((n,), kind, x.device),
+    )
+
+
+def _sum_cells(k: Any, x: Any, tag: str, wide: str) -> Any:
+    return (k.sum(k.cast(x, wide)),)
+
+
+def _sum_squares(k: Any, x: Any, mean: Any, tag: str, wide: str) -> Any:
+    d = x - mean
+    return (k.dot(d, d),)
+
+
+def _sum_products(k: Any, g: Any, x: Any, mean: Any, tag: str, wide: str) -> Any:
+    return k.sum(g), k.sum(g * (x - mean))
+
+
+def _channel_sums(
+    expr: Any, cells: list[Tensor], values: list[Tensor], wide: dt.dtype, count: int = 1
+) -> list[Tensor]:
+    """The `count` sums that the row expression gives for each channel of `cells`, in dtype `wide`;
+    `values` have one number a channel. No tensor that lies as usual is copied: the sum goes along
+    the cells of each sample first, then over the samples."""
+    op, x = NativeBatchNormBackward.op, cells[0]
+    c, tag = x.shape[1], [expr.__name__, wide.name]
+    if x.dim() > 2 and all(t._contiguous() for t in cells):
+        n, m = x.shape[0], x.numel() // max(x.shape[0] * c, 1)
+        rows = [
+            _native.alias(Tensor, t, (n, c, m), (c * m, m, 1), t.storage_offset()) for t in cells
+        ]
+        rows += [aten.view(v, (1, c, 1)) for v in values]
+        parts = [_native.empty((n, c, 1), wide, x.device) for _ in range(count)]
+        run_rows(op, expr, tuple(parts), rows, 2, [], tag, wide)
+        return [aten.view(aten.sum(p, [0]), (c,)) for p in parts]
+    if expr is _sum_products and x.dim() == 2 and x.shape[0] <= FEW:
+        # what is left of the gradient is rounding: torch's order of additions
+        products = cells[0] * (cells[1] - aten.view(values[0], (1, c)))
+        return [aten.view(added(t, [0]), (c,)) for t in (cast(cells[0], wide), products)]
+    lines = [merge_dims(t, tuple(all_but_channels(x))) for t in cells]
+    lines += [aten.view(v, (c, 1)) for v in values]
+    both = [_native.empty((c, 1), wide, x.device) for _ in range(count)]
+    run_rows(op, expr, tuple(both), lines, 1, [], tag, wide)
+    return [aten.view(t, (c,)) for t in both]
+
+
+def _forward(
+    outs: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+    momentum: float, eps: float,
+) -> None:  # fmt: skip
+    """Fill (out, save_mean, save_invstd); running statistics move in place."""
+    out, save_mean, save_invstd = outs
+    wide = cast(x, dt.float32) if x.dtype in SIXTEEN else x
+    shape = channel_shape(x)
+    if training:
+        count = x.numel() // max(x.shape[1], 1)
+        double = dt.float32 if x.dtype in SIXTEEN else dt.float64
+        m = _channel_sums(_sum_cells, [x], [], double)[0] / count
+        v = _channel_sums(_sum_squares, [x], [m], double)[0] / count
+        invstd = 1 / aten.sqrt(v + eps)
+        copy_into(save_mean, m)
+        copy_into(save_invstd, invstd)
+        for running, new in ((mean, m), (var, v * (count / max(count - 1, 1)))):
+            if running is not None:
+                copy_into(running, running * (1 - momentum) + momentum * new)
+        m, invstd = cast(m, wide.dtype), cast(invstd, wide.dtype)
+    else:
+        m, invstd = cast(mean, wide.dtype), aten.rsqrt(cast(var, wide.dtype) + eps)
+    alpha = invstd if weight is None else invstd * cast(weight, wide.dtype)
+    beta = -m * alpha if bias is None else cast(bias, wide.dtype) - m * alpha
+    copy_into(out, aten.addcmul(aten.view(beta, shape), wide, aten.view(alpha, shape)))
+
+
+def _forward_vjp(
+    b: Any, g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
+    momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    needs = iter(b.needs)
+    mask = [
+        next(needs),
+        next(needs) if weight is not None else False,
+        next(needs) if bias is not None else False,
+    ]
+    got = aten.native_batch_norm_backward(
+        g[0], x, weight, mean, var, b.outs[1], b.outs[2], training, eps, mask
+    )
+    return (
+        *[r for r, t in zip(got, (x, weight, bias), strict=True) if t is not None],
+        *[None for t in (mean, var) if t is not None],
+    )
+
+
+def _forward_out(cls: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+    """`out=`: in evaluation there are no statistics to give, and theirs stay as they are."""
+    specs = cls.meta(*args)
+    for o, s in zip(outs, specs, strict=True):
+        if o.dtype is not s.dtype:
+            wanted, got = dt.scalar_name(s.dtype), dt.scalar_name(o.dtype)
+            raise RuntimeError(f"expected scalar type {wanted} but found {got}")
+        if not s.shape[0] and s is not specs[0] and o.dim() != 1:
+            raise RuntimeError(f"TensorAccessor expected 1 dims but tensor has {o.dim()}")
+    fresh = tuple(s.allocate() for s in specs)
+    cls.kernel(fresh, *args)
+    for o, r, s in zip(outs, fresh, specs, strict=True):
+        if s.shape[0] or s is specs[0]:
+            resize_output(o, r.shape, r.stride())
+            copy_into(o, r)
+    return True
+
+
+class NativeBatchNorm(Opaque):
+    """Batch norm with the statistics that the backward needs; running ones change in place."""
+
+    schema = (
+        "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"
+    )
+    public = "function"
+    out = "out"
+    out_args = ("out", "save_mean", "save_invstd")
+    differentiable = (0,)
+    meta = _forward_meta
+    vjp = _forward_vjp
+
+    def kernel(outs: Any, *args: Any) -> None:
+        _forward(outs, *args)
+        for running in args[3:5]:
+            if running is not None and args[5]:  # the schema does not say that they are written
+                running._bump_version()
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        return _forward_out(cls, outs, args)
+
+
+class NativeBatchNormLegit(Opaque):
+    """native_batch_norm whose schema says that it writes the running statistics."""
+
+    schema = (
+        "_native_batch_norm_legit(Tensor input, Tensor? weight, Tensor? bias, "
+        "Tensor(a!) running_mean, Tensor(b!) running_var, bool training, float momentum, "
+        "float eps) -> (Tensor, Tensor, Tensor)"
+    )
+    public = "function"
+    out = "out"
+    out_args = ("out", "save_mean", "save_invstd")
+    differentiable = (0,)
+    meta = _forward_meta
+    kernel = _forward
+    vjp = _forward_vjp
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        return _forward_out(cls, outs, args)
+
+
+class NativeBatchNormNoStats(Opaque):
+    """native_batch_norm without running statistics."""
+
+    schema = (
+        "_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, "
+        "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"
+    )
+    public = "function"
+    out = "no_stats_out"
+    out_args = ("out", "save_mean", "save_invstd")
+    differentiable = (0,)
+
+    def meta(x: Tensor, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Any:
+        return _forward_meta(x, weight, bias, None, None, training, momentum, eps)
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+    ) -> None:
+        _forward(outs, x, weight, bias, None, None, training, momentum, eps)
+
+    def vjp(
+        b: Any, g: Any, x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float
+    ) -> Any:
+        return _forward_vjp(b, g, x, weight, bias, None, None, training, momentum, eps)
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        return _forward_out(cls, outs, args)
+
+
+class NativeBatchNormFunctional(Opaque):
+    """Batch norm that returns the new running statistics: for graphs without writes."""
+
+    schema = (
+        "_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor "
+        "running_mean, Tensor running_var, bool training, float momentum, float eps) -> (Tensor, "
+        "Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)"
+    )
+    differentiable = (0,)
+    vjp = _forward_vjp
+
+    def meta(
+        x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
+        momentum: float, eps: float,
+    ) -> Any:  # fmt: skip
+        own = _forward_meta(x, weight, bias, mean, var, training, momentum, eps)
+        return (*own, *[TensorSpec(t.shape, t.dtype, t.device) for t in (mean, var)])
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, training: bool,
+        momentum: float, eps: float,
+    ) -> None:  # fmt: skip
+        copy_into(outs[3], mean)
+        copy_into(outs[4], var)
+        _forward(outs[:3], x, weight, bias, outs[3], outs[4], training, momentum, eps)
+
+
+def _input_cells(
+    k: Any, g: Any, x: Any, mean: Any, slope: Any, shift: Any, r: Any, *weight: Any
+) -> Any:
+    return _scaled((g - shift - (x - mean) * slope), r, weight)
+
+
+def _input_scaled(k: Any, g: Any, r: Any, *weight: Any) -> Any:
+    return _scaled(g, r, weight)
+
+
+def _scaled(v: Any, r: Any, weight: tuple[Any, ...]) -> Any:
+    """v r weight; the last value says whether there is a weight."""
+    return v * r * weight[0] if weight[-1] == "weight" else v * r
+
+
+class NativeBatchNormBackward(Opaque):
+    """Gradients of batch norm for input, weight and bias. A channel of few cells leaves little of
+    the input's but rounding, so it is computed in torch's order."""
+
+    schema = (
+        "native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, "
+        "Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, "
+        "bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"
+    )
+    public = "function"
+    undefined_grads = True
+
+    def refuse_backward(gg: Any, *args: Any) -> None:
+        refuse_bias_alone(gg, args[2])
+
+    def meta(
+        g: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, save_mean: Any, save_invstd: Any,
+        train: bool, eps: float, mask: Any,
+    ) -> Any:  # fmt: skip
+        kind = weight.dtype if weight is not None else x.dtype
+        stride = None if x._contiguous() else _native.geometry_of([x])[1]
+        return (
+            TensorSpec(x.shape, x.dtype, x.device, stride) if mask[0] else None,
+            TensorSpec((x.shape[1],), kind, x.device) if mask[1] else None,
+            TensorSpec((x.shape[1],), kind, x.device) if mask[2] else None,
+        )
+
+    def kernel(
+        outs: Any, g: Tensor, x: Tensor, weight: Any, mean: Any, var: Any, save_mean: Any,
+        save_invstd: Any, train: bool, eps: float, mask: Any,
+    ) -> None:  # fmt: skip
+        op, wide = NativeBatchNormBackward.op, dt.float32 if x.dtype in SIXTEEN else x.dtype
+        if train:
+            m, r = cast(save_mean, wide), cast(save_invstd, wide)
+        else:
+            m, r = cast(mean, wide), aten.rsqrt(cast(var, wide) + eps)
+        g = cast(g, x.dtype)
+        total = dot = None
+        if train or mask[1] or mask[2]:
+            total, dot = _channel_sums(_sum_products, [g, x], [m], wide, 2)
+            for out, value in ((outs[1], dot * r), (outs[2], total)):
+                if out is not None:
+                    copy_into(out, value)
+        if outs[0] is None:
+            return
+        shape = channel_shape(x)
+        last = [r] if weight is None else [r, cast(weight, wide)]
+        tag = ["plain" if weight is None else "weight"]
+        if not train:
+            last = [aten.view(t, shape) for t in last]
+            run_elements(op, _input_scaled, (outs[0],), [g, *last], [], tag, x.dtype)
+            return
+        n = max(x.numel() // max(x.shape[1], 1), 1)
+        small = [aten.view(t, shape) for t in (m, dot * r * r / n, total / n, *last)]
+        run_elements(op, _input_cells, (outs[0],), [g, x, *small], [], tag, x.dtype)
+
+    def vjp(
+        b: Any, gg: Any, g: Any, x: Any, weight: Any, mean: Any, var: Any, save_mean: Any,
+        save_invstd: Any, train: bool, eps: float, mask: Any,
+    ) -> Any:  # fmt: skip
+        shape = channel_shape(x)
+        if train:
+            m, r = save_mean, save_invstd
+        else:
+            m, r = mean, (var + eps) ** -0.5
+        grads = second_gradients(
+            gg, g, x, m.view(shape), r.view(shape),
+            None if weight is None else weight.view(shape),
+            all_but_channels(x), "channels" if train else "constants",
+        )  # fmt: skip
+        to_weight = None if grads[2] is None else grads[2].view(weight.shape)
+        first = [*grads[:2], *(() if weight is None else (to_weight,))]
+        rest = [t for t in (mean, var, save_mean, save_invstd) if t is not None]
+        return (*first, *[None for _ in rest])
