@@ -4,8 +4,8 @@ The state of a reduction is one or two C arrays indexed by the unroll position u
 three levels: ``a`` runs over one block of the row, is added to ``b`` at its end, and ``b`` to
 ``c`` after 64 blocks, so that the error grows with the block, not with the row. Where there are
 few elements (``fine`` in the C) ``b`` is their sum and ``c`` what its additions lost (Knuth's
-two-sum): the result is the exact sum rounded once. That is what differences of nearly equal sums
-in second gradients and small norms need, and what rounding of a few terms shows most.
+two-sum): the result is as if summed in twice the precision. That is what differences of nearly
+equal sums in second gradients and small norms need, and where rounding a few terms shows most.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ struct rows {
     int nops, nout; i64 lanes; int nkept, kept_size, passes;
 };
 /* vectors of a row read in one go (a block of its sums), bytes of those (a vector has at most 64),
-   vectors of rows side by side; the longest rows whose sums are exact, in each of the two loops
-   (where many rows are read at once it is arithmetic that takes the time, not memory) */
+   vectors of rows side by side; the longest rows whose sums are as in twice the precision, in each
+   of the two loops (across, arithmetic takes the time) */
 enum { RUN = 128, BUFFER = 64 * RUN, ABREAST = 16, FINE_ALONG = 64, FINE_ACROSS = 15 };
 #define row_driver fl_row_driver_STAMP
 #define row_segment fl_row_segment_STAMP
