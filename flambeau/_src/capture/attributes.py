@@ -196,7 +196,7 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
             getter = s.heap.enter(getter, AttrSource(AttrSource(source, name), "fget"))
         return s.call(getter, (obj,), {})
     if type(attr) is _FIELD:
-        return s.native(attr.__get__, obj, kind)  # type: ignore[attr-defined]
+        return s.native(attr.__get__, obj, kind)
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is not None and known.real is obj:
             if name in known.attrs:
@@ -248,7 +248,7 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
     if ta is staticmethod:
         return _class_value(s, kind, known, name, attr.__func__, False)
     if ta in _DESCRIPTORS:
-        return s.native(attr.__get__, obj, kind)  # type: ignore[attr-defined]
+        return s.native(attr.__get__, obj, kind)
     method = special(ta, "__get__")
     if type(method) is types.FunctionType:
         return s.call(method, (attr, obj, kind), {})

@@ -78,7 +78,10 @@ def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
     b = Batch(level)
     user = op.base.batch_rules.get("vmap")
     if user is not None:
-        return user_rule(level, user, *op.decl.shown(args))
+        schema = op.base.schema
+        n = len(schema.positional)
+        keywords = {a.name: v for a, v in zip(schema.args[n:], args[n:], strict=True)}
+        return user_rule(level, user, args[:n], keywords)
     with Beneath(level):
         rule = TABLE.get(op.base.name)
         if op.variant == "inplace" and op.decl.kind == "view":

@@ -75,7 +75,13 @@ def deletes_attribute(a, c):
 @program(lambda: (x(), Counter()), graphs=1)
 def dynamic_attributes(a, c):
     setattr(c, "p", a + 1)
-    return getattr(c, "p") * 2, hasattr(c, "n"), c.__class__.__name__, type(c) is Counter, vars(c)["n"]
+    return (
+        getattr(c, "p") * 2,
+        hasattr(c, "n"),
+        c.__class__.__name__,
+        type(c) is Counter,
+        vars(c)["n"],
+    )
 
 
 @dataclass
@@ -149,7 +155,11 @@ class Third(Derived):
 
 @program(lambda: (x(), Derived(1, 2)), graphs=1)
 def inheritance(a, d):
-    return d(a) + Derived(3, 4)(a) + Third(1, 1).run(a), isinstance(d, Base), issubclass(Third, Base)
+    return (
+        d(a) + Derived(3, 4)(a) + Third(1, 1).run(a),
+        isinstance(d, Base),
+        issubclass(Third, Base),
+    )
 
 
 class Vector:

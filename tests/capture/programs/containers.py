@@ -37,7 +37,16 @@ def list_methods(a, items):
     items.remove(1)
     d = items.copy()
     d.clear()
-    return a + b + c, items, d, items * 2, items + [1], items.count(2), [1, 2] < [1, 3], items == [3]
+    return (
+        a + b + c,
+        items,
+        d,
+        items * 2,
+        items + [1],
+        items.count(2),
+        [1, 2] < [1, 3],
+        items == [3],
+    )
 
 
 @program(lambda: (x(), {"p": 1}), graphs=1)
@@ -128,7 +137,11 @@ def sums_tensors(a):
 
 @program(lambda: (x(),), graphs=1)
 def math_functions(a):
-    return a * math.sqrt(2) + math.pi + math.floor(2.7) + math.log(3), math.inf, math.prod([1, 2, 3])
+    return (
+        a * math.sqrt(2) + math.pi + math.floor(2.7) + math.log(3),
+        math.inf,
+        math.prod([1, 2, 3]),
+    )
 
 
 @program(lambda: (x(),), graphs=1)

@@ -69,7 +69,12 @@ def stops(a):
 
 @program(lambda: (x(),), graphs=1)
 def generator_expressions(a):
-    return sum(a * i for i in range(3)), max(i for i in (1, 3, 2)), any(i > 2 for i in range(5)), dict((i, a) for i in range(2))
+    return (
+        sum(a * i for i in range(3)),
+        max(i for i in (1, 3, 2)),
+        any(i > 2 for i in range(5)),
+        dict((i, a) for i in range(2)),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
@@ -122,7 +127,14 @@ def user_iterators(a, r):
     for i in Items():
         a = a + i
     p, q = Yields()
-    return a + p + q, list(Yields()), list(zip(Range(2), Yields())), [*Items()], max(Range(4)), sorted(Yields())
+    return (
+        a + p + q,
+        list(Yields()),
+        list(zip(Range(2), Yields())),
+        [*Items()],
+        max(Range(4)),
+        sorted(Yields()),
+    )
 
 
 @program(lambda: (x(),), graphs=1)

@@ -118,18 +118,41 @@ def out_argument(a, out):
 @program(lambda: (x(),), graphs=1)
 def functional_forms(a):
     f = torch.nn.functional
-    return f.relu(a), f.softmax(a, -1), f.gelu(a), f.layer_norm(a, (4,)), f.pad(a, (1, 1)), f.normalize(a)
+    return (
+        f.relu(a),
+        f.softmax(a, -1),
+        f.gelu(a),
+        f.layer_norm(a, (4,)),
+        f.pad(a, (1, 1)),
+        f.normalize(a),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
 def where_and_masks(a):
     m = a > 0
-    return torch.where(m, a, 0), a.masked_fill(m, 1.0), a.clamp(min=0), m.any(), m.sum(), a[:, m[0].long()]
+    return (
+        torch.where(m, a, 0),
+        a.masked_fill(m, 1.0),
+        a.clamp(min=0),
+        m.any(),
+        m.sum(),
+        a[:, m[0].long()],
+    )
 
 
 @program(lambda: (x(),), graphs=1)
 def reductions(a):
-    return a.sum(), a.mean(0), a.std(), a.max(), a.argmax(1), a.norm(), a.cumsum(0), a.var(1, keepdim=True)
+    return (
+        a.sum(),
+        a.mean(0),
+        a.std(),
+        a.max(),
+        a.argmax(1),
+        a.norm(),
+        a.cumsum(0),
+        a.var(1, keepdim=True),
+    )
 
 
 @program(lambda: (grad(),), graphs=1)
@@ -139,7 +162,13 @@ def data_attribute(a):
 
 @program(lambda: (x(),), graphs=1)
 def new_tensors(a):
-    return a.new_zeros(2), a.new_full((2,), 3.0), torch.full_like(a, 2), torch.empty_like(a).fill_(1), torch.eye(3)
+    return (
+        a.new_zeros(2),
+        a.new_full((2,), 3.0),
+        torch.full_like(a, 2),
+        torch.empty_like(a).fill_(1),
+        torch.eye(3),
+    )
 
 
 class Sub:
@@ -164,12 +193,23 @@ def user_attributes(a):
 
 @program(lambda: (x(), 2, 1.5), graphs=1)
 def scalars(a, n, f):
-    return a * n + f, a.add(1, alpha=n), a.sum(dim=n - 1), torch.full((n, n), f), a.repeat(n, 1), a.pow(n)
+    return (
+        a * n + f,
+        a.add(1, alpha=n),
+        a.sum(dim=n - 1),
+        torch.full((n, n), f),
+        a.repeat(n, 1),
+        a.pow(n),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
 def generator_of_numbers(a):
-    return torch.cat([a[i : i + 1] * i for i in range(3)]), torch.stack(list(a)), a.tolist is not None
+    return (
+        torch.cat([a[i : i + 1] * i for i in range(3)]),
+        torch.stack(list(a)),
+        a.tolist is not None,
+    )
 
 
 @program(lambda: ([grad(), grad()],), graphs=1)
@@ -179,12 +219,21 @@ def foreach(items):
 
 @program(lambda: (x(), torch.tensor(3)), graphs=1)
 def tensor_index(a, i):
-    return a[i.new_tensor([0, 1])], torch.index_select(a, 0, torch.tensor([0, 2])), a.gather(1, a.argsort(1))
+    return (
+        a[i.new_tensor([0, 1])],
+        torch.index_select(a, 0, torch.tensor([0, 2])),
+        a.gather(1, a.argsort(1)),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
 def dtype_objects(a):
-    return a.to(torch.float16).dtype, torch.finfo(a.dtype).max, torch.float32.is_floating_point, str(a.dtype)
+    return (
+        a.to(torch.float16).dtype,
+        torch.finfo(a.dtype).max,
+        torch.float32.is_floating_point,
+        str(a.dtype),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
