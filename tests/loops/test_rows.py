@@ -77,9 +77,7 @@ def test_few_elements_are_summed_in_twice_the_precision():
         ]
         got = dot.rows(x, y)
         assert (np.abs(got - products) <= limit(np.array(products), x * y)).all(), (rows, n)
-    odd = np.array(
-        [[np.inf, 1, 2], [np.inf, -np.inf, 1], [np.nan, 1, 1], [3e38, 3e38, 3e38]], "f4"
-    )
+    odd = np.array([[np.inf, 1, 2], [np.inf, -np.inf, 1], [np.nan, 1, 1], [3e38, 3e38, 3e38]], "f4")
     with np.errstate(all="ignore"):
         wanted = np.array([np.inf, np.nan, np.nan, np.inf], "f4")
     for name, got in both(k, odd):

@@ -224,8 +224,8 @@ class DivMode(Binary):
 
     @classmethod
     def settle(cls, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """torch rounds the quotient of 16-bit tensors before it drops the fraction, unless the divisor
-        is one number."""
+        """torch rounds the quotient of 16-bit tensors before it drops the fraction, unless the
+        divisor is one number."""
         x, y, mode = args
         common = cls.common_dtype(op, args)
         rounds = mode == "trunc" and common in SIXTEEN and isinstance(y, Tensor) and y.numel() != 1
