@@ -28,10 +28,18 @@ def _use_grad_for_differentiable(func: _F) -> _F:
 
 
 def _get_value(x: Any) -> Any:
-    """A number from a one-element tensor; the tensor itself while compiling."""
-    if isinstance(x, Tensor) and not torch.compiler.is_compiling():
-        return x.item()
+    """A number from a one-element tensor; while compiling a tensor in a number's precision."""
+    if isinstance(x, Tensor):
+        return x.double() if torch.compiler.is_compiling() else x.item()
     return x
+
+
+def add_quotient_(p: Tensor, a: Tensor, b: Tensor, factor: Any) -> None:
+    """``p += factor * a / b``; the factor is a tensor while compiling."""
+    if isinstance(factor, Tensor):
+        p.add_((a / b).mul_(factor))
+    else:
+        p.addcdiv_(a, b, value=factor)
 
 
 def _stack_if_compiling(x: Any) -> Any:

@@ -12,6 +12,7 @@ from ._stepping import (
     _device_dtype_check_for_fused,
     _get_value,
     _to_scalar,
+    add_quotient_,
     as_real,
     check_lr,
     check_not_negative,
@@ -180,7 +181,7 @@ def adagrad(
         p, g, total = as_real(param, grad, state_sum)
         total.addcmul_(g, g, value=1)
         root = total.sqrt() + eps if differentiable else total.sqrt().add_(eps)
-        p.addcdiv_(g, root, value=-rate)
+        add_quotient_(p, g, root, -rate)
 
 
 def _sparse_update(param: Tensor, grad: Tensor, total: Tensor, rate: Any, eps: float) -> None:

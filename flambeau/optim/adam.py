@@ -10,7 +10,9 @@ from flambeau import Tensor
 from ._parameterwise import Parameterwise
 from ._stepping import (
     _device_dtype_check_for_fused,
+    _get_value,
     _to_scalar,
+    add_quotient_,
     as_real,
     check_capturable,
     check_step_tensors,
@@ -270,7 +272,7 @@ def _follow(
     """Update the means and step, with the bias corrections as Python numbers."""
     exp_avg.lerp_(grad, 1 - beta1)
     exp_avg_sq.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    step = step_t if torch.compiler.is_compiling() else step_t.item()
+    step = _get_value(step_t)
     step_size = lr / (1 - beta1**step)
     root_correction = (1 - beta2**step) ** 0.5
     if largest is None:
@@ -278,7 +280,7 @@ def _follow(
     else:
         torch.maximum(largest, exp_avg_sq, out=largest)
     denominator = (largest.sqrt() / root_correction).add_(eps)
-    param.addcdiv_(exp_avg, denominator, value=-step_size)
+    add_quotient_(param, exp_avg, denominator, -step_size)
 
 
 def _follow_on_device(

@@ -11,6 +11,7 @@ from ._parameterwise import Parameterwise
 from ._stepping import (
     _get_value,
     _to_scalar,
+    add_quotient_,
     as_real,
     check_betas,
     check_capturable,
@@ -139,4 +140,4 @@ def adamax(
             factor = (beta1**step - 1).div_(lr)
             p.addcdiv_(mean, largest * factor)
         else:
-            p.addcdiv_(mean, largest, value=-(lr / (1 - beta1 ** _get_value(step))))
+            add_quotient_(p, mean, largest, -(lr / (1 - beta1 ** _get_value(step))))

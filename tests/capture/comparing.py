@@ -21,13 +21,15 @@ from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
 class Program:
     """A function, how to make its arguments, and how it must be captured.
 
-    `breaks`: how many breaks in all (None: any number); `whole`: one graph and no break.
+    `breaks`: how many breaks in all (None: any number); `graphs`: how many graphs. `rounding`: how
+    far values may be off, relative to the largest, where the captured form rounds elsewhere.
     """
 
     function: Callable[..., Any]
     arguments: Callable[[], Any]
     breaks: int | None
     graphs: int | None
+    rounding: float = 0.0
 
     @property
     def name(self) -> str:
@@ -39,12 +41,15 @@ PROGRAMS: list[Program] = []
 
 
 def program(
-    arguments: Callable[[], Any], breaks: int | None = 0, graphs: int | None = None
+    arguments: Callable[[], Any],
+    breaks: int | None = 0,
+    graphs: int | None = None,
+    rounding: float = 0.0,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a program. `arguments` gives a tuple, or (tuple, dict)."""
 
     def note(function: Callable[..., Any]) -> Callable[..., Any]:
-        PROGRAMS.append(Program(function, arguments, breaks, graphs))
+        PROGRAMS.append(Program(function, arguments, breaks, graphs, rounding))
         return function
 
     return note
@@ -171,7 +176,7 @@ def _gradients(value: Any, given: Any) -> list[Any]:
 
 def differences(a: Any, b: Any, path: str = "value", seen: Any = None) -> list[str]:
     """How b differs from a, as paths and texts."""
-    seen = {} if seen is None else seen
+    seen = {"rounding": 0.0} if seen is None else seen
     if id(a) in seen:
         same = seen[id(a)][1] is b
         return [] if same else [f"{path}: shared in one and not in the other"]
@@ -181,7 +186,7 @@ def differences(a: Any, b: Any, path: str = "value", seen: Any = None) -> list[s
         return [f"{path}: {type(a)} became {type(b)}"]
     if isinstance(a, torch.Tensor):
         seen[id(a)] = (a, b)
-        return _tensor_differences(a, b, path)
+        return _tensor_differences(a, b, path, seen["rounding"])
     if a is b or isinstance(a, (type, types.BuiltinFunctionType, types.CodeType)):
         return [] if a is b else [f"{path}: {a} became {b}"]
     if isinstance(a, (list, tuple)):
@@ -244,7 +249,13 @@ def _attributes(a: Any, b: Any, path: str, seen: Any) -> list[str]:
     return [d for k in own for d in differences(own[k], other[k], f"{path}.{k}", seen)]
 
 
-def _tensor_differences(a: Any, b: Any, path: str) -> list[str]:
+def _near(a: Any, b: Any, rounding: float) -> Any:
+    if not rounding or not a.is_floating_point():
+        return a == b
+    return (a - b).abs() <= rounding * a.abs().max()
+
+
+def _tensor_differences(a: Any, b: Any, path: str, rounding: float) -> list[str]:
     facts = ("shape", "dtype", "device", "requires_grad", "is_leaf")
     out = [
         f"{path}.{f}: {getattr(a, f)} became {getattr(b, f)}"
@@ -254,7 +265,7 @@ def _tensor_differences(a: Any, b: Any, path: str) -> list[str]:
     if a.stride() != b.stride():
         out.append(f"{path}: strides {a.stride()} became {b.stride()}")
     a, b = a.detach(), b.detach()
-    if not out and not bool(((a == b) | ((a != a) & (b != b))).all()):
+    if not out and not bool(((a == b) | ((a != a) & (b != b)) | _near(a, b, rounding)).all()):
         out.append(f"{path}: {a} became {b}")
     return out
 
@@ -264,9 +275,12 @@ def compare(program: Program) -> tuple[list[str], Report]:
     eager = _run(program, None)
     callback = Callback(program.function.__code__.co_filename)
     captured = _run(program, callback)
-    out = differences(eager.value, captured.value)
-    out += differences(eager.arguments, captured.arguments, "arguments")
-    out += differences(eager.grads, captured.grads, "gradients")
+
+    def compared(name: str) -> list[str]:
+        seen = {"rounding": program.rounding}
+        return differences(getattr(eager, name), getattr(captured, name), name, seen)
+
+    out = compared("value") + compared("arguments") + compared("grads")
     out += differences(eager.random, captured.random, "random state")
     if eager.printed != captured.printed:
         out.append(f"printed {eager.printed!r} became {captured.printed!r}")

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
-_FIELD: type = type(vars(collections.namedtuple("_Pair", ["first"]))["first"])
+_FIELD: Any = type(vars(collections.namedtuple("_Pair", ["first"]))["first"])
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, _FIELD)
 _DESCRIPTORS = (
     types.MethodDescriptorType,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
+from flambeau._src.capture import backward
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
@@ -114,7 +115,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "numpy": _numpy,
     "__array__": _numpy,
     "requires_grad_": _requires_grad_,
-    "backward": _refuse("`backward` is called.", "Call it outside of the compiled function."),
+    "backward": backward.backward,
     "register_hook": _refuse("A hook is registered on a tensor."),
     "register_post_accumulate_grad_hook": _refuse("A hook is registered on a tensor."),
     "retain_grad": _refuse("`retain_grad` is called on a tensor."),

@@ -1,0 +1,119 @@
+"""Training steps: backward and the optimiser's step in one graph."""
+
+from __future__ import annotations
+
+import flambeau as torch
+from flambeau import nn
+from tests.capture.comparing import program
+
+
+def x():
+    return torch.randn(4, 3)
+
+
+def net():
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def with_grads(make, steps=1):
+    def made():
+        m = net()
+        opt = make(m.parameters())
+        for _ in range(steps):
+            opt.zero_grad()
+            m(x()).square().sum().backward()
+            if _ < steps - 1:
+                opt.step()
+        return m, opt
+
+    return made
+
+
+@program(lambda: (net(), x()), graphs=1)
+def backward(m, a):
+    loss = m(a).square().mean()
+    loss.backward()
+    return loss.detach(), [p.grad * 1 for p in m.parameters()]
+
+
+def accumulating():
+    m = net()
+    m(x()).sum().backward()
+    return m, x()
+
+
+@program(accumulating, graphs=1)
+def backward_accumulates(m, a):
+    m(a).sum().backward()
+    return a
+
+
+@program(lambda: (torch.randn(3, requires_grad=True),), graphs=1)
+def gradient_of_input(a):
+    (g,) = torch.autograd.grad((a * a).sum(), [a])
+    (a * 3).sum().backward()
+    return g, a.grad + 1
+
+
+def _step(m, opt):
+    opt.step()
+    return [p.detach() for p in m.parameters()]
+
+
+def optimizers():
+    o = torch.optim
+    yield "sgd", lambda p: o.SGD(p, lr=0.1)
+    yield "sgd_momentum", lambda p: o.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01)
+    yield "sgd_nesterov", lambda p: o.SGD(p, lr=0.1, momentum=0.9, nesterov=True, foreach=True)
+    yield "adam", lambda p: o.Adam(p, lr=0.1)
+    yield "adamw", lambda p: o.AdamW(p, lr=0.1, weight_decay=0.1)
+    yield "adam_foreach", lambda p: o.Adam(p, lr=0.1, foreach=True)
+    yield "adam_amsgrad", lambda p: o.Adam(p, lr=0.1, amsgrad=True, foreach=False)
+    yield "rmsprop", lambda p: o.RMSprop(p, lr=0.1)
+    yield "adagrad", lambda p: o.Adagrad(p, lr=0.1)
+
+
+def _register(name, make):
+    for steps in (1, 2):
+
+        def step(m, opt):
+            opt.step()
+            return [p.detach() for p in m.parameters()]
+
+        step.__name__ = f"{name}_step_{steps}"
+        # Numbers made of the step count are 0-dim tensors in a graph: divided by, not multiplied.
+        rounding = 0.0 if name.startswith(("sgd", "rms")) else 2e-7
+        program(with_grads(make, steps), graphs=1, rounding=rounding)(step)
+
+
+for _name, _make in optimizers():
+    _register(_name, _make)
+
+
+def training():
+    m = net()
+    return m, torch.optim.SGD(m.parameters(), lr=0.1), x(), torch.randn(4, 2)
+
+
+@program(training, graphs=1)
+def whole_step(m, opt, a, target):
+    opt.zero_grad()
+    loss = nn.functional.mse_loss(m(a), target)
+    loss.backward()
+    opt.step()
+    return loss.detach()
+
+
+def adam_training():
+    m = net()
+    return m, torch.optim.AdamW(m.parameters(), lr=0.1), x(), torch.randn(4, 2)
+
+
+@program(adam_training, graphs=1, rounding=2e-7)
+def whole_adam_step(m, opt, a, target):
+    loss = nn.functional.mse_loss(m(a), target)
+    opt.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+    opt.step()
+    return loss.detach()
