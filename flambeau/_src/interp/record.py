@@ -25,6 +25,8 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
         return below(state.RECORD, op, args)
     tensors = flat_tensors(op, args)
     needs = tuple(t.requires_grad for t in tensors)
+    if op.base.decl.constants:
+        check_constants(op.base, args)
     if op.variant == "out" or (
         op.variant == "functional" and op.schema.mutates and op.decl.vjp is None
     ):
@@ -50,6 +52,16 @@ def record_layer(op: Op, args: tuple[Any, ...]) -> Any:
         outs = result if isinstance(result, (tuple, list)) else (result,)
         attach(op, args, tensors, needs, tuple(outs))
     return result
+
+
+def check_constants(op: Op, args: tuple[Any, ...]) -> None:
+    """Refuse gradients that are asked for where there are none."""
+    for a, v in zip(op.schema.args, args, strict=False):
+        if a.name in op.decl.constants and isinstance(v, Tensor) and v.requires_grad:
+            raise RuntimeError(
+                f"The function '{op.name}' is not differentiable with respect to argument "
+                f"'{a.name}'. This input cannot have requires_grad True."
+            )
 
 
 def _refuse_out(op: Op, args: tuple[Any, ...]) -> bool:
@@ -172,7 +184,7 @@ def record_of(
     base = op.base
     if op.variant != "functional" or base.decl.kind == "view" or op.schema.mutates:
         return None
-    if getattr(base.decl, "record", None) is not None:
+    if getattr(base.decl, "record", None) is not None or base.decl.constants:
         return None
     outs = result if isinstance(result, (tuple, list)) else (result,)
     carries = differentiable_outputs(op, tuple(outs))

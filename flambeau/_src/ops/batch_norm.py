@@ -199,6 +199,7 @@ def _forward_out(cls: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool
 class NativeBatchNorm(Opaque):
     """Batch norm with the statistics that the backward needs; running ones change in place."""
 
+    constants = ("running_mean", "running_var")
     schema = (
         "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
         "Tensor? running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)"

@@ -259,6 +259,7 @@ class PdistBackward(Opaque):
     """The gradient of _pdist_forward."""
 
     schema = "_pdist_backward(Tensor grad, Tensor self, float p, Tensor pdist) -> Tensor"
+    no_gradient = True
     public = "function"
 
     def meta(g: Tensor, x: Tensor, p: float, dist: Tensor) -> TensorSpec:

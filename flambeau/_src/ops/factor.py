@@ -28,14 +28,43 @@ def columns(shape: Sequence[int]) -> tuple[int, ...]:
     return (*out, 1, max(m, 1))
 
 
+_LAPACK = (dt.float32, dt.float64, dt.complex64, dt.complex128)
+
+
+def check_implemented(a: Tensor, kernel: str) -> None:
+    """LAPACK's four dtypes; others are refused where the numbers would be worked on."""
+    if a.dtype not in _LAPACK and a.device.type == "cpu":
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{dt.scalar_name(a.dtype)}'")
+
+
+def check_wide(a: Tensor) -> None:
+    """Where the smallest number that counts follows from the dtype."""
+    if a.dtype not in _LAPACK:
+        raise RuntimeError("This function doesn't handle types other than float and double")
+
+
+def check_pinv(a: Tensor) -> None:
+    if a.dim() < 2 or a.dtype not in _LAPACK:
+        raise RuntimeError(
+            f"linalg.pinv({dt.scalar_name(a.dtype)}{{{list(a.shape)}}}): expected a tensor with 2 "
+            "or more dimensions of float, double, cfloat or cdouble types"
+        )
+
+
 def columned(shape: Sequence[int], like: Tensor, dtype: Any = None) -> TensorSpec:
     return TensorSpec(shape, dtype or like.dtype, like.device, columns(shape))
 
 
 def check_matrix(
-    a: Tensor, name: str, what: str = "A", *, square: bool = False, types: bool = True
-) -> None:
-    """Refuse what is no batch of (square) floating matrices, with torch's words."""
+    a: Tensor, name: str, what: str = "A", *, square: bool = False, types: bool = True,
+    kernel: str = "", late: bool = False,
+) -> None:  # fmt: skip
+    """Refuse what is no batch of (square) floating matrices, with torch's words.
+
+    Args:
+        kernel: the routine that is the first to refuse 16-bit floats.
+        late: it is also the first to refuse integers.
+    """
     if a.dim() < 2:
         raise RuntimeError(f"{name}: The input tensor {what} must have at least 2 dimensions.")
     if square and a.shape[-1] != a.shape[-2]:
@@ -44,16 +73,21 @@ def check_matrix(
             f"{a.shape[-1]} matrices"
         )
     if types:
-        check_floating(a, name, what)
+        check_floating(a, name, what, kernel, late)
 
 
-def check_floating(a: Tensor, name: str, what: str = "A") -> None:
-    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+def check_floating(
+    a: Tensor, name: str, what: str = "A", kernel: str = "", late: bool = False
+) -> None:
+    if not late and not (a.dtype.is_floating_point or a.dtype.is_complex):
         raise RuntimeError(
             f"{name}: Expected a floating point or complex tensor as input. Got "
             f"{dt.scalar_name(a.dtype)}"
         )
-    if a.dtype not in (dt.float32, dt.float64, dt.complex64, dt.complex128):
+    if a.dtype not in _LAPACK:
+        if kernel:
+            check_implemented(a, kernel)
+            return
         raise RuntimeError(
             f"{name}: Low precision dtypes not supported. Got {dt.scalar_name(a.dtype)}"
         )
@@ -190,6 +224,7 @@ class CheckErrors(Declaration):
 class InvEx(Opaque):
     """The inverse, and info: the first zero pivot or 0."""
 
+    takes16 = False
     schema = "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)"
     public = ""
     out = "inverse"
@@ -261,7 +296,7 @@ class LinalgDet(Opaque):
     differentiable = (0,)
 
     def meta(a: Tensor) -> Any:
-        check_matrix(a, "linalg.det", square=True)
+        check_matrix(a, "linalg.det", square=True, kernel="lu_cpu")
         return (
             TensorSpec(a.shape[:-2], a.dtype, a.device),
             columned(a.shape, a),
@@ -463,7 +498,7 @@ class CholeskyEx(Opaque):
     differentiable = (0,)
 
     def meta(a: Tensor, upper: bool, check: bool) -> Any:
-        check_matrix(a, "linalg.cholesky", square=True)
+        check_matrix(a, "linalg.cholesky", square=True, kernel="cholesky_cpu")
         return columned(a.shape, a), TensorSpec(a.shape[:-2], dt.int32, a.device)
 
     def kernel(outs: Any, a: Tensor, upper: bool, check: bool) -> None:
@@ -497,7 +532,7 @@ class Cholesky(Opaque):
     out = "out"
 
     def meta(a: Tensor, upper: bool) -> TensorSpec:
-        check_matrix(a, "cholesky", square=True)
+        check_matrix(a, "cholesky", square=True, kernel="cholesky_cpu", late=True)
         return columned(a.shape, a)
 
     def kernel(out: Tensor, a: Tensor, upper: bool) -> None:
@@ -520,6 +555,7 @@ class Cholesky(Opaque):
 class LinalgQr(Opaque):
     """Q R = A with orthonormal columns in Q. mode: 'reduced', 'complete', or 'r' (R alone)."""
 
+    takes16 = False
     schema = "linalg_qr(Tensor A, str mode='reduced') -> (Tensor Q, Tensor R)"
     public = ""
     out = "out"
@@ -532,7 +568,7 @@ class LinalgQr(Opaque):
                 f"qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), "
                 "'r', or 'complete'"
             )
-        check_matrix(a, "linalg.qr")
+        check_matrix(a, "linalg.qr", kernel="geqrf_cpu")
         *batch, m, n = a.shape
         k = m if mode == "complete" else min(m, n)
         q = columned([*batch, m, k], a) if mode != "r" else TensorSpec((0,), a.dtype, a.device)
@@ -646,7 +682,7 @@ class LinalgEigh(Opaque):
     undefined_grads = True
 
     def meta(a: Tensor, uplo: str, compute: bool) -> Any:
-        check_matrix(a, "linalg.eigh", square=True)
+        check_matrix(a, "linalg.eigh", square=True, kernel="linalg_eigh_cpu", late=True)
         if uplo.upper() not in ("L", "U"):
             raise RuntimeError(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}")
         vectors = columned(a.shape, a) if compute else TensorSpec((0,), a.dtype, a.device)
@@ -719,7 +755,9 @@ class Eig(Opaque):
     undefined_grads = True
 
     def meta(a: Tensor) -> Any:
-        check_matrix(a, "linalg.eig", square=True)
+        if not (a.dtype.is_floating_point or a.dtype.is_complex):
+            raise RuntimeError(f"Unknown Complex ScalarType for {dt.scalar_name(a.dtype)}")
+        check_matrix(a, "linalg.eig", square=True, kernel="linalg_eig_out_cpu")
         kind = a.dtype if a.dtype.is_complex else dt.COMPLEX_OF[a.dtype]
         return TensorSpec(a.shape[:-1], kind, a.device), columned(a.shape, a, kind)
 
@@ -782,7 +820,7 @@ class LinalgSvd(Opaque):
     undefined_grads = True
 
     def meta(a: Tensor, full: bool, compute: bool, driver: Any) -> Any:
-        check_matrix(a, "linalg.svd")
+        check_matrix(a, "linalg.svd", kernel="linalg_svd_cpu")
         if driver is not None:
             raise RuntimeError(
                 "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs "
@@ -914,7 +952,7 @@ class TorchSvd(Composite):
     out_args = ("U", "S", "V")
 
     def decompose(a: Tensor, some: bool, compute: bool) -> Any:
-        check_matrix(a, "linalg.svd")
+        check_matrix(a, "linalg.svd", kernel="linalg_svd_cpu")
         if compute:
             u, s, vh = aten._linalg_svd(a, not some, True)
             return u, s, vh.mH

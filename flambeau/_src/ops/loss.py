@@ -120,6 +120,7 @@ def _nll(two: bool) -> None:
             "kernel": kernel,
             "vjp": vjp,
             "differentiable": (0,),
+            "constants": ("weight",),
             "out": "output",
             "out_args": ("output", "total_weight"),
             "node_name": "NllLoss2D" if two else "NllLoss",
@@ -379,6 +380,16 @@ class L1Loss(Composite):
         return reduce((x - target).abs(), reduction)
 
 
+def refuse_gradient(name: str, **given: Tensor | None) -> None:
+    """What torch has no derivative for, where it is one operator there and several here."""
+    for argument, t in given.items():
+        if t is not None and t.requires_grad:
+            raise RuntimeError(
+                f"The function '{name}' is not differentiable with respect to argument "
+                f"'{argument}'. This input cannot have requires_grad True."
+            )
+
+
 class BinaryCrossEntropy(Composite):
     """-(t log x + (1 - t) log(1 - x)), logs no smaller than -100."""
 
@@ -390,6 +401,7 @@ class BinaryCrossEntropy(Composite):
     out = "out"
 
     def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int) -> Tensor:
+        refuse_gradient("binary_cross_entropy", weight=weight)
         if x.numel() and not x.untyped_storage().is_fake and bool(((x < 0) | (x > 1)).any()):
             raise RuntimeError("all elements of input should be between 0 and 1")
         loss = (target - 1) * aten.clamp(aten.log1p(-x), min=-100) - target * aten.clamp(
@@ -410,6 +422,8 @@ class BinaryCrossEntropyLogits(Composite):
     def decompose(
         x: Tensor, target: Tensor, weight: Any, pos_weight: Any, reduction: int
     ) -> Tensor:
+        name = "binary_cross_entropy_with_logits"
+        refuse_gradient(name, weight=weight, pos_weight=pos_weight)
         log = aten.log_sigmoid(x)
         if pos_weight is not None:
             loss = (1 - target) * x - ((pos_weight - 1) * target + 1) * log

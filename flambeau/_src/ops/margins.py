@@ -135,6 +135,7 @@ class SoftMarginLoss(Opaque):
     """log(1 + exp(-y x))."""
 
     schema = "soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"
+    constants = ("target",)
     public = "nn"
     out = "out"
 
@@ -219,6 +220,7 @@ class MultiMarginLoss(Opaque):
     """The sum over the wrong classes of max(0, margin - x[y] + x[i])^p, over
     the number of classes."""
 
+    constants = ("weight",)
     schema = (
         "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? "
         "weight=None, int reduction=1) -> Tensor"

@@ -11,7 +11,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
-from flambeau._src.ops.factor import check_matrix
+from flambeau._src.ops.factor import check_matrix, check_wide
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, wrap_dim
 from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.solve import _tolerances
@@ -444,7 +444,8 @@ class MatrixRank(Composite):
     out = True
 
     def decompose(a: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
-        check_matrix(a, "torch.linalg.matrix_rank", "input", square=hermitian)
+        check_matrix(a, "torch.linalg.matrix_rank", "input", square=hermitian, types=False)
+        check_wide(a)
         at, rt = _tolerances(a, atol, rtol)
         return _rank(a, at, rt, hermitian)
 
@@ -460,7 +461,8 @@ class MatrixRankTol(Composite):
     out = True
 
     def decompose(a: Tensor, tol: Any, hermitian: bool) -> Tensor:
-        check_matrix(a, "torch.linalg.matrix_rank", "input", square=hermitian)
+        check_matrix(a, "torch.linalg.matrix_rank", "input", square=hermitian, types=False)
+        check_wide(a)
         at, rt = _tolerances(a, tol, 0.0)
         return _rank(a, at, rt, hermitian)
 

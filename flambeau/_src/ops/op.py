@@ -43,6 +43,8 @@ class Declaration:
     no_formula      torch has no derivative of it: a backward through it is refused, even where
                     `decompose` would give one
     gives_base      False: what aliases the input counts as no view of it
+    constants       tensor arguments that may not require gradients
+    takes16         False: 16-bit floats are refused (LAPACK has none)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
                 kernel along one dimension, for fusion
@@ -70,6 +72,8 @@ class Declaration:
     gives_base: bool = True
     no_gradient: bool = False
     no_formula: bool = False
+    constants: tuple[str, ...] = ()
+    takes16: bool = True
     saves_by: tuple[str, ...] = ()
     autocast: str | None = None
     node_name: str | None = None

@@ -10,7 +10,10 @@ from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.factor import (
+    check_implemented,
     check_matrix,
+    check_pinv,
+    check_wide,
     columned,
     lu_arrays,
     lu_solution,
@@ -87,7 +90,7 @@ class SolveEx(Opaque):
                 "linalg.solve: Expected A and B to have the same dtype, but found A of type "
                 f"{dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
             )
-        check_matrix(a, "linalg.solve", square=True)
+        check_matrix(a, "linalg.solve", square=True, kernel="lu_cpu")
         vector = is_vector(a, b)
         if vector and not left:
             raise RuntimeError(
@@ -206,8 +209,8 @@ class SolveTriangular(Opaque):
                 f"{name}: Expected A and B to have the same dtype, but found A of type "
                 f"{dt.scalar_name(a.dtype)} and B of type {dt.scalar_name(b.dtype)} instead"
             )
-        check_matrix(a, name, square=True)
-        check_matrix(b, name, "B")
+        check_matrix(a, name, square=True, kernel="triangular_solve_cpu", late=True)
+        check_matrix(b, name, "B", kernel="triangular_solve_cpu", late=True)
         if a.shape[-1] != (b.shape[-2] if left else b.shape[-1]):
             raise RuntimeError(
                 f"{name}: Incompatible shapes of A and B for the equation "
@@ -272,6 +275,7 @@ class TriangularSolve(Opaque):
                 f"Incompatible matrix sizes for triangular_solve: each A matrix is {a.shape[-1]} "
                 f"by {a.shape[-1]} but each b matrix is {b.shape[-2]} by {b.shape[-1]}"
             )
+        check_implemented(a, "triangular_solve_cpu")
         batch = batch_of(a, b)
         return columned([*batch, *b.shape[-2:]], b), columned([*batch, *a.shape[-2:]], a)
 
@@ -312,7 +316,7 @@ class CholeskySolve(Opaque):
             raise RuntimeError(
                 f"u should have at least 2 dimensions, but has {a.dim()} dimensions instead"
             )
-        check_matrix(a, "cholesky_solve", square=True)
+        check_matrix(a, "cholesky_solve", square=True, kernel="cholesky_solve_cpu", late=True)
         if a.shape[-1] != b.shape[-2]:
             raise RuntimeError(
                 f"Incompatible matrix sizes for cholesky_solve: each A matrix is {a.shape[-1]} by "
@@ -346,7 +350,9 @@ class CholeskyInverse(Opaque):
     out = "out"
 
     def meta(a: Tensor, upper: bool) -> TensorSpec:
-        check_matrix(a, "cholesky_inverse", square=True)
+        check_matrix(
+            a, "cholesky_inverse", square=True, kernel="cholesky_inverse_out_cpu", late=True
+        )
         return columned(a.shape, a)
 
     def kernel(out: Tensor, a: Tensor, upper: bool) -> None:
@@ -386,7 +392,7 @@ class LuFactorEx(Opaque):
             raise RuntimeError(
                 "linalg.lu_factor: LU without pivoting is not implemented on the CPU"
             )
-        check_matrix(a, "torch.lu_factor")
+        check_matrix(a, "torch.lu_factor", kernel="lu_cpu", late=True)
         *batch, m, n = a.shape
         return (
             columned(a.shape, a), TensorSpec([*batch, min(m, n)], dt.int32, a.device),
@@ -542,7 +548,7 @@ class Lu(Opaque):
     undefined_grads = True
 
     def meta(a: Tensor, pivot: bool) -> Any:
-        check_matrix(a, "linalg.lu")
+        check_matrix(a, "linalg.lu", kernel="lu_cpu", late=True)
         *batch, m, n = a.shape
         k = min(m, n)
         return (
@@ -577,7 +583,7 @@ class LuSolve(Opaque):
     out = "out"
 
     def meta(lu: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool) -> TensorSpec:
-        check_matrix(lu, "torch.linalg.lu_solve", "LU", square=True)
+        check_matrix(lu, "torch.linalg.lu_solve", "LU", square=True, kernel="linalg.lu_solve_cpu")
         if lu.dtype is not b.dtype:
             raise RuntimeError(
                 "linalg.lu_solve: Expected LU and B to have the same dtype, but found LU of type "
@@ -686,6 +692,7 @@ def _tolerances(a: Tensor, atol: Any, rtol: Any) -> tuple[Any, Any]:
 class PinvTensor(Opaque):
     """The Moore-Penrose inverse; singular values below max(atol, rtol σ₁) count as 0."""
 
+    takes16 = False
     schema = (
         "linalg_pinv.atol_rtol_tensor(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool "
         "hermitian=False) -> Tensor"
@@ -695,7 +702,7 @@ class PinvTensor(Opaque):
     node_name = "LinalgPinv"
 
     def meta(a: Tensor, atol: Any, rtol: Any, hermitian: bool) -> TensorSpec:
-        check_matrix(a, "linalg.pinv")
+        check_pinv(a)
         *batch, m, n = a.shape
         return TensorSpec([*batch, n, m], a.dtype, a.device)
 
@@ -761,7 +768,7 @@ class PinvFloat(Composite):
     out = "atol_rtol_float_out"
 
     def decompose(a: Tensor, atol: Any, rtol: Any, hermitian: bool) -> Tensor:
-        check_matrix(a, "linalg.pinv")
+        check_pinv(a)
         at, rt = _tolerances(a, atol, rtol)
         return aten.linalg_pinv(a, atol=at, rtol=rt, hermitian=hermitian)
 
@@ -777,7 +784,7 @@ class Pinv(Composite):
     out = True
 
     def decompose(a: Tensor, rcond: Any, hermitian: bool) -> Tensor:
-        check_matrix(a, "linalg.pinv")
+        check_pinv(a)
         at, rt = _tolerances(a, 0.0, rcond)
         return aten.linalg_pinv(a, atol=at, rtol=rt, hermitian=hermitian)
 
@@ -788,7 +795,7 @@ class Pinverse(Composite):
     schema = "pinverse(Tensor self, float rcond=1e-15) -> Tensor"
 
     def decompose(a: Tensor, rcond: float) -> Tensor:
-        check_matrix(a, "linalg.pinv")
+        check_pinv(a)
         at, rt = _tolerances(a, 0.0, rcond)
         return aten.linalg_pinv(a, atol=at, rtol=rt, hermitian=False)
 
@@ -806,7 +813,9 @@ class Lstsq(Opaque):
     differentiable = (0,)
 
     def meta(a: Tensor, b: Tensor, rcond: Any, driver: Any) -> Any:
-        check_matrix(a, "torch.linalg.lstsq", "input")
+        if a.dim() < 2:
+            raise RuntimeError("torch.linalg.lstsq: input must have at least 2 dimensions.")
+        check_wide(a)
         if b.dim() < 1:
             raise RuntimeError("torch.linalg.lstsq: other must have at least 1 dimension.")
         if a.dtype is not b.dtype:
