@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.capture import arithmetic, attributes, calls, opcodes, resume
+from flambeau._src.capture import arithmetic, attributes, calls, modes, opcodes, resume
 from flambeau._src.capture.emit import Emission
 from flambeau._src.capture.guards import Guard, Kind
 from flambeau._src.capture.interpreter import (
@@ -133,10 +133,10 @@ def _outer_frame(
 def _attempt(
     session: Session, frame: Frame, stop: int | None, limit: Unsupported | None
 ) -> Captured | Skip:
+    session.guards.add(Guard(Kind.STATE, None, modes.snapshot()))  # as the call begins
     how = _run(session, frame, -1 if stop is None else stop)
     options = session.options
     session.frame = frame
-    session.guards.add(Guard(Kind.STATE, None, thread_state()))
     if len(session.heap.distinct) > 1:
         _distinct(session, session.heap.distinct)
     if len(session.tensor_sources) > 1:
@@ -229,27 +229,3 @@ def _run(session: Session, frame: Frame, stop: int) -> int:
 def _leaving(error: BaseException) -> str:
     text = f": {error}" if printable(error) and str(error) else ""
     return f"The program raises {type(error).__name__}{text}, and does not handle it."
-
-
-def autocast_state() -> tuple[Any, ...]:
-    """The settings of autocast that are not the default."""
-    region = state.thread.autocast.get("region")
-    if region is None:
-        return ()
-    on = tuple(sorted(k for k, v in region.enabled.items() if v))
-    return (on, tuple(region.dtype_of(k) for k in on), region.cache_enabled) if on else ()
-
-
-def thread_state() -> dict[str, Any]:
-    """What the guards check of the thread and the process."""
-    process = state.process
-    return {
-        "grad": _native.get_grad(),
-        "inference": _native.get_inference(),
-        "active": _native.get_active(),
-        "suspended": _native.get_suspended(),
-        "autocast": autocast_state(),
-        "default_dtype": process.default_dtype,
-        "default_device": process.default_device,
-        "deterministic": process.deterministic,
-    }
