@@ -112,6 +112,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
         if (r || (code == FL_BOOL) != !!PyBool_Check(o)) return NULL;
         if (!(fl_dtypes[code]->flags & FL_FLOATING) && code != FL_I64 && code != FL_BOOL) return NULL;   /* range checks are Python's */
     }
+    if (n > nt && code == FL_BOOL) return NULL;                   /* an integer makes it one */
     if (!params(f, code, a, n, kw, slots, values)) return NULL;
     int needs = grad_needs(nt, args), mask = 0;
     if (needs < 0) return NULL;
@@ -386,9 +387,11 @@ static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
 static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (fl_tape) return fl_taped_call(f, a, n, kw);
     if (f->fast && IDLE()) {
-        PyObject *r = f->fast->call(f->fast, a, n, kw);
-        if (r) return r;
-        if (PyErr_Occurred()) return NULL;
+        for (Fast *k = f->fast; k; k = k->other) {
+            PyObject *r = k->call(k, a, n, kw);
+            if (r) return r;
+            if (PyErr_Occurred()) return NULL;
+        }
     }
     if (IDLE()) {
         PyObject *r = fl_prepared(f, a, n, kw);
@@ -509,13 +512,19 @@ static PyObject *fast_parts(Fast *f, PyObject *args) {
     if (b != Py_None) f->also = (Fast *)Py_NewRef(b);
     Py_RETURN_NONE;
 }
+/* set_other(Fast): an overload that takes numbers where this one takes tensors. */
+static PyObject *fast_other(Fast *f, PyObject *o) {
+    if (Py_TYPE(o) != &FastType || ((Fast *)o)->call != map_call || f->call != map_call) { PyErr_SetString(PyExc_TypeError, "set_other(Fast): pointwise ones"); return NULL; }
+    Py_XSETREF(f->other, (Fast *)Py_NewRef(o));
+    Py_RETURN_NONE;
+}
 static PyObject *fast_loops(Fast *f, PyObject *u) {
     PyObject *l = PyList_New(0);
     for (int i = 0; l && i < FL_NDTYPES; i++) if (f->loops[i]) { PyObject *x = PyLong_FromLong(i); PyList_Append(l, x); Py_DECREF(x); }
     return l;
 }
 static PyMethodDef fast_methods[] = {{"set_loop", (PyCFunction)fast_loop, METH_VARARGS}, {"set_save", (PyCFunction)fast_save, METH_VARARGS},
-    {"set_node", (PyCFunction)fast_node, METH_VARARGS}, {"set_parts", (PyCFunction)fast_parts, METH_VARARGS}, {"loops", (PyCFunction)fast_loops, METH_NOARGS}, {0}};
+    {"set_node", (PyCFunction)fast_node, METH_VARARGS}, {"set_parts", (PyCFunction)fast_parts, METH_VARARGS}, {"set_other", (PyCFunction)fast_other, METH_O}, {"loops", (PyCFunction)fast_loops, METH_NOARGS}, {0}};
 PyTypeObject FastType = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau._native.Fast", .tp_basicsize = sizeof(Fast), .tp_new = fast_new,
     .tp_dealloc = (destructor)fast_dealloc, .tp_flags = Py_TPFLAGS_DEFAULT, .tp_methods = fast_methods};
 

@@ -17,6 +17,7 @@ struct Fast {
     int save[8];                               /* by which inputs need a gradient: what to save; -1 unknown */
     PyObject *op, *node_type;                  /* node_type NULL: recording goes to Python */
     PyObject *tail;                            /* further arguments of the recorded call */
+    Fast *other;                               /* of the name's next overload, tried where this one declines */
     Fast *next, *also;                         /* parts that a composed call records as */
     fast_call call;
 };

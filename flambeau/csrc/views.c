@@ -338,6 +338,19 @@ static PyObject *by_rows(PyObject *self, PyObject *key, int rec) {
     Py_DECREF(node);
     return (PyObject *)out;
 }
+/* x[mask]: the elements of a small contiguous x where a mask of its shape is true, nothing recorded. */
+static PyObject *by_mask(PyObject *self, PyObject *key) {
+    Tensor *t = (Tensor *)self, *m = (Tensor *)key;
+    if (!PLAIN(m) || m->dtype->code != FL_BOOL || !m->contiguous || !t->contiguous || m->ndim != t->ndim || !t->ndim || memcmp(m->sizes, t->sizes, t->ndim * sizeof *t->sizes)
+        || t->flags & (FL_T_CONJ | FL_T_NEG) || !t->storage->data || !m->storage->data || t->numel > 4096) return NULL;
+    const uint8_t *at = (const uint8_t *)fl_data(m); int item = t->dtype->itemsize; int64_t count = 0;
+    for (int64_t i = 0; i < t->numel; i++) count += at[i] != 0;
+    Tensor *out = fl_empty(1, &count, NULL, t->dtype, t->storage->device);
+    if (!out) return NULL;
+    char *to = count ? fl_data(out) : NULL, *from = fl_data(t);
+    for (int64_t i = 0; i < t->numel; i++) if (at[i]) { memcpy(to, from + i * item, item); to += item; }
+    return (PyObject *)out;
+}
 PyObject *fl_getitem(PyObject *self, PyObject *key) {
     Tensor *t = (Tensor *)self;
     Function *fn = fl_slot_fn[FL_SLOT_GETITEM];
@@ -361,7 +374,7 @@ PyObject *fl_getitem(PyObject *self, PyObject *key) {
         return r;
     }
     if (Py_TYPE(key) == TensorType) {
-        PyObject *r = by_rows(self, key, rec);
+        PyObject *r = rec || ((Tensor *)key)->dtype->code != FL_BOOL ? by_rows(self, key, rec) : by_mask(self, key);
         return r || PyErr_Occurred() ? r : slow(self, key);
     }
     PyObject *const *k, *one; Py_ssize_t n; int used, out; int64_t off = t->offset;

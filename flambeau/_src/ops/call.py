@@ -440,12 +440,19 @@ fill("call_overload", call_overload)
 
 
 def fast_of(packet: Packet) -> Any:
-    """The C fast path that serves this name: that of the first overload that has one."""
+    """The C fast path that serves this name: that of the first overload that has one, and of a
+    second one that takes numbers where the first takes tensors."""
+    first = None
     for op in resolve_lazy(packet):
         fast = op.fast
-        if fast is not None:
-            return fast
-    return None
+        if fast is None:
+            continue
+        if first is None:
+            first, chain = fast, op.decl.takes_any_number()
+        elif chain and op.decl.takes_any_number():
+            first.set_other(fast)  # x > y, and x > 0.5
+            break
+    return first
 
 
 def make_callable(packet: Packet, kind: type, name: str | None = None, fills: bool = False) -> Any:

@@ -124,6 +124,11 @@ class Declaration:
         return False
 
     @classmethod
+    def takes_any_number(cls) -> bool:
+        """Whether all numbers go one way: none is refused or has a kernel of its own."""
+        return False
+
+    @classmethod
     def fast(cls, op: Op) -> Any:
         """The C fast path of this overload, or None."""
         return None
