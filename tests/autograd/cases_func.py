@@ -391,3 +391,60 @@ def sums_of_higher_order(t: Any, say: Any) -> None:
     for _ in range(4):
         say(h(t.tensor(0.3)))
         h = (lambda q: lambda a: t.func.jvp(q, (a,), (t.ones(()),))[1])(h)
+
+
+def writes_under_hessians(t: Any, say: Any) -> None:
+    x = _vector(t)
+
+    def pieces(a: Any) -> Any:
+        b = a.clone()
+        b[0] *= b[1].clone()
+        b[1:].add_(a[:2])
+        b.view(-1)[2] = a[0] ** 2
+        return (b * a).sum()
+
+    def whole(a: Any) -> Any:
+        b = a.clone()
+        b.mul_(a)
+        return (b * a).sum()
+
+    for f in (pieces, whole):
+        say(
+            t.func.hessian(f)(x), t.func.jacrev(t.func.grad(f))(x), t.func.jacfwd(t.func.grad(f))(x)
+        )
+        say(t.func.vmap(t.func.hessian(f))(t.stack([x, x * 2])))
+
+
+def refused_inside(t: Any, say: Any) -> None:
+    x = _vector(t)
+    g = t.func.grad
+    say.error(lambda: g(lambda a: ((b := a * 2), b.retain_grad(), b.sum())[2])(x))
+    say.error(lambda: g(lambda a: (a.sum(), 3), has_aux=True)(x))
+    say.error(lambda: t.func.jvp(lambda a: (a, None), (x,), (x,), has_aux=True))
+    say.error(lambda: g(lambda z: (z * z).sum())(t.tensor([1 + 2j])))
+    say(g(lambda a: ((b := a * 2), b.register_hook(lambda q: q * 10), b.sum())[2])(x))
+    say(g(lambda a: t.autograd.grad((a**3).sum(), a, create_graph=True)[0].sum())(x))
+    say.error(lambda: t.func.vmap(lambda a: t.autograd.grad((a * a).sum(), a))(x[None]))
+    hooks = t.autograd.graph.saved_tensors_hooks
+    with hooks(lambda v: v, lambda v: v):
+        say.error(lambda: g(lambda a: (a * a).sum())(x))
+    bn = t.nn.BatchNorm1d(3)
+    say.error(lambda: g(lambda a: bn(a).sum())(t.ones(4, 3)))
+    say(g(lambda a: t.nn.BatchNorm1d(3)(a).pow(2).sum())(t.ones(4, 3)).requires_grad)
+
+
+def printing(t: Any, say: Any) -> None:
+    x, m = _vector(t), t.arange(6.0).reshape(2, 3)
+
+    def f(a: Any) -> Any:
+        say(repr(a), repr(a * 2), repr(t.ones(1)))
+        return a.sum()
+
+    t.func.grad(f)(x)
+    t.func.vmap(f)(m)
+    t.func.vmap(t.func.grad(f))(m)
+    t.func.grad(lambda a: t.func.vmap(f)(a).sum())(m)
+    t.func.grad(lambda a: t.func.grad(f)(a).sum())(x)
+    t.func.jvp(f, (x,), (x,))
+    outside = x * 1
+    t.func.grad(lambda a: (say(repr(outside)), a.sum())[1])(x)

@@ -75,10 +75,6 @@ def _implicit(out: Any) -> Any:
         return None
     if out.numel() != 1:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
-    if not out.dtype.is_floating_point:
-        raise RuntimeError(
-            f"grad can be implicitly created only for real scalar outputs but got {out.dtype}"
-        )
     return engine.first_gradient(out)
 
 

@@ -41,7 +41,15 @@ def root_edge(t: Tensor) -> Edge:
 
 
 def first_gradient(out: Tensor) -> Any:
-    """Ones, as torch's own Python code asks for them: modes see what it states."""
+    """Ones, as torch's own Python code asks for them: modes see what it states.
+
+    Raises:
+        RuntimeError: out is complex.
+    """
+    if not out.dtype.is_floating_point:
+        raise RuntimeError(
+            f"grad can be implicitly created only for real scalar outputs but got {out.dtype}"
+        )
     with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
         return called.ones_like(out, memory_format=preserve_format)
 

@@ -268,6 +268,13 @@ def retain_grad(self: Tensor) -> None:
     Raises:
         RuntimeError: the tensor does not require gradients.
     """
+    if any(level.kind != "dual" for level in state.thread.functorch):
+        raise RuntimeError(
+            "You are attempting to call Tensor.retain_grad() inside of a function being transformed "
+            "by a functorch transform. This is unsupported, please attempt to use the functorch "
+            "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call retain_grad() outside of "
+            "a function being transformed instead."
+        )
     if not self.requires_grad:
         raise RuntimeError("can't retain_grad on Tensor that has requires_grad=False")
     node = self.grad_fn

@@ -40,14 +40,15 @@ def recorded(t: Tensor) -> list[Tensor]:
     return recorded(i.primal) + recorded(i.tangent)
 
 
-def reaches(tensors: Sequence[Tensor], inside: set[int]) -> bool:
-    """Whether the history of one of the tensors leads to a leaf whose id is not in `inside`."""
+def reaches(tensors: Sequence[Tensor], serial: int) -> bool:
+    """Whether the history of one of the tensors leads to a leaf that was made before the level of
+    that serial number."""
     stack: list[Any] = []
     for t in tensors:
         if not t.requires_grad:
             continue
         if t.grad_fn is None:
-            if id(t) not in inside:
+            if t._born < serial:
                 return True
         else:
             stack.append(t.grad_fn)
@@ -58,7 +59,7 @@ def reaches(tensors: Sequence[Tensor], inside: set[int]) -> bool:
                 continue
             leaf = engine.leaf_of(target)
             if leaf is not None:
-                if id(leaf) not in inside:
+                if leaf._born < serial:
                     return True
             elif target not in seen:
                 seen.add(target)
@@ -273,7 +274,6 @@ class GradLevel:
     themselves, fresh branches) of the graph."""
 
     def __init__(self) -> None:
-        self.fresh: dict[int, Tensor] = {}
         self.outer = state.get_grad()
         self.batches = [lv for lv in reversed(thread.functorch) if lv.kind == "vmap"]
         self.level = Level("grad")
@@ -310,12 +310,11 @@ class GradLevel:
             fresh._set_history(node, 0, True)
             return fresh
         fresh._set_history(None, 0, True)
-        self.fresh[id(fresh)] = fresh
         return fresh
 
     def beyond(self, tensors: Sequence[Tensor]) -> bool:
         """Whether the tensors depend on something outside of this level that requires gradients."""
-        return self.outer and reaches([r for t in tensors for r in recorded(t)], set(self.fresh))
+        return self.outer and reaches([r for t in tensors for r in recorded(t)], self.level.serial)
 
     def leave(self, t: Any) -> Any:
         """A result: without the history that is this level's alone."""

@@ -12,7 +12,7 @@ from flambeau._src.autograd.pulling import GradLevel, pull
 from flambeau._src.autograd.saved import disable_hooks, enable_hooks
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp import batching  # noqa: F401  (fills the table of rules)
+from flambeau._src.interp import batching, rendered  # noqa: F401  (fill tables)
 from flambeau._src.interp.dual import jvp_rule  # noqa: F401  (enters itself)
 from flambeau._src.interp.levels import Dual, Level, dual, info
 from flambeau._src.interp.vmap_api import vmap
@@ -21,7 +21,6 @@ from flambeau._src.util.pytree import (
     tree_flatten,
     tree_leaves,
     tree_map,
-    tree_map_only,
     tree_unflatten,
 )
 from flambeau._src.util.pytree_text import treespec_pprint
@@ -84,6 +83,12 @@ def _chosen(args: Sequence[Any], argnums: Any, places: tuple[int, ...]) -> Any:
     return args[places[0]] if isinstance(argnums, int) else tuple(args[i] for i in places)
 
 
+def _tensor_of_aux(value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise RuntimeError(f"Expected tensors, got unsupported type {type(value)}")
+    return value
+
+
 # ---- reverse ----
 
 
@@ -128,7 +133,7 @@ def grad_and_value(
             grad = tree_unflatten(grads, spec)
             value = level.leave(output)
             if has_aux:
-                return grad, (value, tree_map(level.leave, aux))
+                return grad, (value, tree_map(lambda v: level.leave(_tensor_of_aux(v)), aux))
             return grad, value
 
     return wrapper
@@ -180,7 +185,7 @@ def _vjp(
                     "has_aux is True"
                 )
             outputs, aux = outputs
-            aux = tree_map(level.leave, aux)
+            aux = tree_map(lambda v: level.leave(_tensor_of_aux(v)), aux)
         flat, spec = tree_flatten(outputs)
         if not flat:
             raise RuntimeError(
@@ -401,7 +406,7 @@ def _jvp_results(level: Level, outputs: Any, strict: bool, has_aux: bool) -> tup
                 "if has_aux is True"
             )
         outputs, aux = outputs
-        aux = tree_map_only(Tensor, lambda t: unpack(t, level)[0], aux)
+        aux = tree_map(lambda v: unpack(_tensor_of_aux(v), level)[0], aux)
     flat, spec = tree_flatten(outputs)
     primals_out, tangents_out = [], []
     for o in flat:

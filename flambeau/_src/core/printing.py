@@ -267,7 +267,7 @@ def _join(text: str, parts: list[str], indent: int) -> str:
 
 
 def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
-    if self._bits & state.FUNCTORCH:
+    if self._bits & state.FUNCTORCH or (self._born and state.thread.functorch):
         return str(slot("transformed_repr")(self))
     with state.Suspended((1 << 13) - 1):
         return describe(self, tensor_contents)

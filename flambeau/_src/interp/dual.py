@@ -92,6 +92,10 @@ def _inplace(
         target._take(i.primal)
         return target
     old = (aten.clone(primals[0]), *primals[1:])
+    own = tangents[0]
+    if own is not None and state.thread.grad_levels:  # what is saved of it must not be written
+        copy = aten.clone(own)
+        tangents = [copy if t is own else t for t in tangents]
     dispatch(op, primals)
     if primals[0] is not target and primals[0].requires_grad:
         target._set_history(primals[0].grad_fn, primals[0].output_nr, True)

@@ -8,7 +8,6 @@ not there runs once for each element of the batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from textwrap import indent
 from typing import Any
 
 from flambeau._src.core import dtype as dt
@@ -435,16 +434,6 @@ def transformed_bool(t: Tensor) -> bool:
     )
 
 
-def transformed_repr(t: Tensor) -> str:
-    """How batched and dual tensors print (slot 'transformed_repr')."""
-    i = info(t)
-    if isinstance(i, Batched):
-        head, value = f"BatchedTensor(lvl={i.level.number}, bdim={i.dim}, value=\n", i.value
-        return head + indent(repr(value), "    ") + "\n)"
-    text = repr(i.primal)
-    return text[:-1] + ", tangent=" + repr(i.tangent) + ")"
-
-
 def transformed_value(t: Tensor) -> Tensor:
     """The one value behind a dual tensor (slot 'transformed_value').
 
@@ -459,5 +448,4 @@ def transformed_value(t: Tensor) -> Tensor:
 
 fill("transformed_value", transformed_value)
 fill("transformed_bool", transformed_bool)
-fill("transformed_repr", transformed_repr)
 TABLE["_local_scalar_dense"] = lambda b, op, args: refuse_item(args[0])
