@@ -146,7 +146,7 @@ def operators(t: Any, say: Any) -> None:
         ("topk", lambda a: a.topk(2)[0], (x,)),
         ("cumsum", lambda a: a.cumsum(0), (m,)),
         ("softmax", lambda a: a.softmax(-1), (m,)),
-        ("layer_norm", lambda a: functional.layer_norm(a, (4,)), (m,)),
+        ("layer_norm", lambda a: functional.layer_norm(a.double(), (4,)), (m,)),
         ("gather", lambda a, j: a.gather(0, j), (x, i)),
         ("index", lambda a, j: a[j], (x, i)),
         ("index rows", lambda a: a[t.tensor([0, 0])], (m,)),
