@@ -1,48 +1,51 @@
-"""The capture of bytecode, by its name in torch: what programs say to it. It is not there yet."""
+"""The capture of bytecode and its driver, by the name that programs know them under."""
 
 from __future__ import annotations
 
-from flambeau._dynamo import config
+from flambeau._dynamo import backends, config, exc, testing, utils
+from flambeau._dynamo.eval_frame import OptimizedModule, is_dynamo_supported, optimize, run
 from flambeau._src.capture.marks import (
-    allow_in_graph,
-    assume_constant_result,
-    disable,
-    disallow_in_graph,
     graph_break,
-    list_backends,
     mark_dynamic,
     mark_static,
     mark_static_address,
     maybe_mark_dynamic,
-    reset,
-    set_stance,
+)
+from flambeau._src.compiler.api import disable
+from flambeau._src.compiler.backends import list_backends, lookup_backend, register_backend
+from flambeau._src.compiler.driver import reset
+from flambeau._src.compiler.explain import explain
+from flambeau._src.compiler.stance import set_stance
+from flambeau._src.compiler.told import (
+    allow_in_graph,
+    assume_constant_result,
+    disallow_in_graph,
+    error_on_graph_break,
+    forbid_in_graph,
     substitute_in_graph,
 )
-from flambeau.nn import Module
+from flambeau.compiler import is_compiling
 
 __all__ = [
-    "OptimizedModule",
-    "allow_in_graph",
-    "assume_constant_result",
-    "disable",
-    "disallow_in_graph",
-    "graph_break",
-    "is_compiling",
-    "list_backends",
-    "mark_dynamic",
-    "mark_static",
-    "mark_static_address",
-    "maybe_mark_dynamic",
-    "reset",
-    "set_stance",
-    "substitute_in_graph",
-]
+    "OptimizedModule", "allow_in_graph", "assume_constant_result", "backends", "config", "disable",
+    "disallow_in_graph", "error_on_graph_break", "exc", "explain", "export", "forbid_in_graph",
+    "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported", "list_backends",
+    "lookup_backend", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
+    "optimize", "optimize_assert", "register_backend", "reset", "run", "set_stance",
+    "substitute_in_graph", "testing", "utils",
+]  # fmt: skip
+
+is_inductor_supported = is_dynamo_supported
 
 
-def is_compiling() -> bool:
-    """Whether this runs while a program is captured."""
-    return False
+def optimize_assert(backend: object, **settings: object) -> object:
+    """`optimize` without graph breaks."""
+    return optimize(backend, nopython=True, **settings)
 
 
-class OptimizedModule(Module):
-    """What `compile` makes of a module; none is made yet."""
+def __getattr__(name: str) -> object:
+    if name != "export":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from flambeau._src.export.graphs import export  # lazy: few programs export
+
+    return export

@@ -1,14 +1,15 @@
-"""Questions about the capture."""
+"""Counts and times of what was compiled."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from typing import Any
 
-#: What happened, by part and name.
-counters: defaultdict[str, Counter[str]] = defaultdict(Counter)
+from flambeau._src.compiler.history import COUNTERS as counters
+from flambeau._src.compiler.history import compile_times
+
+__all__ = ["compile_times", "counters", "is_compile_supported"]
 
 
 def is_compile_supported(device_type: Any) -> bool:
-    """Whether `compile` works for a device: not yet for any."""
-    return False
+    """Whether `compile` generates code for a device."""
+    return str(device_type).split(":")[0] == "cpu"

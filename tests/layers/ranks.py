@@ -33,6 +33,7 @@ FACADES: frozenset[str] = frozenset(
         "flambeau._C",
         "flambeau._dynamo",
         "flambeau._inductor",
+        "flambeau._logging",
         "flambeau.compiler",
         "flambeau.export",
         "flambeau.jit",

@@ -129,7 +129,7 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
         if found is not MISSING:
             return found
     if attr is not MISSING:
-        if known is not None and type(attr) in (types.FunctionType, property):
+        if known is not None:
             s.heap.lacks_attribute(known, name)
         return _from_class(s, obj, kind, known, name, attr)
     if known is not None:

@@ -89,7 +89,7 @@ def break_text(found: Any) -> str:
 
 
 def _stack(found: Any) -> Iterable[tuple[str, int, str]]:
-    stack = list(found.user_stack) or [found.where]
+    stack = [f for f in found.user_stack if not f[0].startswith("<compiled>")] or [found.where]
     return stack if found.where in stack else [*stack, found.where]
 
 

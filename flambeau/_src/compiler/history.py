@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
+from types import CodeType
 from typing import Any
 
 __all__ = ["COUNTERS", "Contained", "Entry", "History", "Step", "compile_times"]
@@ -99,6 +100,7 @@ class Entry:
     contained: list[Contained] = field(default_factory=list)
     operators: list[str] = field(default_factory=list)
     installed: tuple[dict[str, Any], tuple[str, ...]] | None = None
+    code: CodeType | None = None  # what runs in the function's place
 
     @property
     def id(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from flambeau._src.capture import frames
 from flambeau._src.compiler import aot, assemble, joint, partition, replay
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.history import Entry
@@ -91,6 +92,12 @@ def _partition(work: Work) -> Any:
     return work.cut
 
 
+def _min_cut(work: Work) -> Any:
+    aggressive = bool(work.switches["functorch"]["aggressive_recomputation"])
+    work.cut = partition.min_cut_partition(work.joint, aggressive)
+    return work.cut
+
+
 # ---- a functional graph → something that runs ----------------------------------------------------
 
 
@@ -152,18 +159,32 @@ def graph_module(work: Work) -> Any:
 def _hand_over(work: Work) -> Any:
     made = work.back_end(graph_module(work), list(work.inputs), **work.keywords)
     assert callable(made), "compiler_fn did not return callable"
-    work.lowered = made
+    work.lowered = alone(made)
     return made
+
+
+def alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A back end's callable, whose own Python is not offered to the capture."""
+    set_callback = frames.set_callback
+
+    def call(*inputs: Any) -> Any:
+        before = set_callback(None)
+        try:
+            return function(*inputs)
+        finally:
+            set_callback(before)
+
+    return call
 
 
 def _hand_half_over(work: Work) -> Any:
     function = work.back_end.backward if work.backward else work.back_end.forward
     made = function(graph_module(work), list(work.inputs))
     assert callable(made), "compiler_fn did not return callable"
-    boxed = getattr(made, "_boxed_call", False)
+    boxed, run = getattr(made, "_boxed_call", False), alone(made)
 
     def call(inputs: Sequence[Any]) -> Any:
-        return made(list(inputs)) if boxed else made(*inputs)
+        return run(list(inputs)) if boxed else run(*inputs)
 
     work.lowered = call
     return made
@@ -183,7 +204,7 @@ PIPELINES: dict[str, Pipeline] = {
     "aot_eager": Pipeline(_TRACE, (Stage("print", _print_half, _OURS),)),
     "aot_users": Pipeline(_TRACE, (Stage("back end", _hand_half_over, _USERS),)),
     "inductor": Pipeline(
-        _TRACE,
+        (*_TRACE[:2], Stage("partition", _min_cut, _OURS)),
         (
             Stage("fuse", _fuse, "backend='aot_eager' runs the graph without generated kernels."),
             Stage("toolchain", _toolchain, "Is the C compiler (CC, CFLAGS) the one you mean?"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ContextDecorator
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
+
+from flambeau._src.capture.library import PLAIN, kind_of_code
+from flambeau._src.core.tensor import Tensor
 
 __all__ = [
     "CONSTANTS",
@@ -30,8 +33,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Functions that are one node of a graph although they are Python.
 LEAVES: set[Any] = set()
-#: Functions to capture in place of others.
-SUBSTITUTES: dict[Any, Any] = {}
+
+
+class _Substitutes(dict[Any, Any]):
+    """Functions to capture in place of others. What `compile` wrapped stands for itself."""
+
+    def get(self, fn: Any, default: Any = None) -> Any:
+        """The function to capture for `fn`."""
+        found = getattr(fn, "__dict__", {}).get("_torchdynamo_inline")
+        return dict.get(self, fn, default) if found is None else found
+
+
+SUBSTITUTES = _Substitutes()
 #: Functions whose result is taken for a constant.
 CONSTANTS: set[Any] = set()
 #: Functions that end a graph although they could be in it.
@@ -42,18 +55,30 @@ NAMES: list[int] = [0]
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 _SITE = os.sep + "site-packages" + os.sep
+#: Packages whose functions are not captured where they are called from Python.
+_LEFT_ALONE = frozenset(
+    {
+        "IPython", "PIL", "_distutils_hack", "_pytest", "cupy", "hypothesis", "jax", "matplotlib",
+        "numpy", "onnx", "onnxruntime", "pandas", "pkg_resources", "pluggy", "pyarrow", "pytest",
+        "scipy", "setuptools", "sklearn", "sympy", "tensorboard", "tensorflow", "tqdm", "triton",
+    }
+)  # fmt: skip
 #: Parts of the library whose functions are programs like the user's.
 _PROGRAMS = ("nn" + os.sep, "optim" + os.sep, "distributions" + os.sep)
 _files: dict[str, bool] = {}
 _offered: dict[int, Any] = {}
 
 
-def _capturable(file: str) -> bool:
+def _capturable(code: CodeType) -> bool:
+    file = code.co_filename
     if file.startswith(_ROOT):
-        return file[len(_ROOT) :].startswith(_PROGRAMS)
+        return file[len(_ROOT) :].startswith(_PROGRAMS) and kind_of_code(code) is PLAIN
     if file.startswith(("<frozen", "<graph", "<flambeau", "<eval_with_key>")):
         return False
-    return not file.startswith(_STDLIB) or _SITE in file
+    _, site, rest = file.rpartition(_SITE)
+    if site:
+        return rest.split(os.sep)[0] not in _LEFT_ALONE
+    return not file.startswith(_STDLIB)
 
 
 def may_capture(code: CodeType) -> bool:
@@ -61,11 +86,41 @@ def may_capture(code: CodeType) -> bool:
 
     Codes that were offered (what goes on after a break, the wrapper around a callable) always are.
     """
+    if id(code) in _offered:
+        return True
     file = code.co_filename
     found = _files.get(file)
     if found is None:
-        found = _files[file] = _capturable(file)
-    return found or id(code) in _offered
+        found = _files[file] = _capturable(code)
+    return found and code.co_name != "<module>"
+
+
+def meets_tensors(
+    code: CodeType, arguments: Mapping[str, Any], globals_: Mapping[str, Any]
+) -> bool:
+    """Whether a call may lead to operators: tensors or modules among its arguments, or the library
+    among the globals that its code names."""
+    if id(code) in _offered:
+        return True
+    for name in code.co_names:
+        value = globals_.get(name)
+        home = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+        if isinstance(home, str) and home.split(".")[0] in ("flambeau", "torch"):
+            return True
+    return any(_holds_tensor(v, 3) for v in arguments.values())
+
+
+def _holds_tensor(value: Any, depth: int) -> bool:
+    if isinstance(value, Tensor) or hasattr(value, "_parameters"):
+        return True
+    if depth and isinstance(value, (list, tuple)):
+        return any(_holds_tensor(v, depth - 1) for v in value)
+    if depth and isinstance(value, dict):
+        return any(_holds_tensor(v, depth - 1) for v in value.values())
+    inside = getattr(value, "__dict__", None) if depth else None
+    if isinstance(inside, dict) and not isinstance(value, (type, ModuleType)):
+        return depth > 1 and any(_holds_tensor(v, depth - 2) for v in list(inside.values()))
+    return False
 
 
 def offer(code: CodeType) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau._src.compiler import replay
+from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.errors import UserError, UserErrorType
 from flambeau._src.compiler.passes import drop_dead
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.export import dims, trace
+from flambeau._src.export import dims, graphs, trace
 from flambeau._src.export.calling import ExportCodeGen, InputCheck
 from flambeau._src.export.signature import (
     ConstantArgument,
@@ -255,8 +256,8 @@ def _output(value: Any) -> OutputSpec:
 
 
 def default_decompositions() -> dict[Any, Callable[..., Any]]:
-    """Operators that `run_decompositions` takes apart: those that are not in the stable set."""
-    return {}
+    """Operators that `run_decompositions` takes apart, and the functions that do."""
+    return decompositions()
 
 
 def export(
@@ -290,7 +291,7 @@ def export(
     keywords = dict(kwargs or {})
     dims.check(mod.forward, args, keywords, dynamic_shapes)
     if strict:
-        slot("capture_whole")(mod, args, keywords)
+        graphs.capture_whole(mod, args, keywords)
     tracer, held, _, in_spec, out_spec, _ = trace.trace_module(mod, args, keywords)
     graph = tracer.graph
     holders = [n for n in graph.nodes if n.op == "placeholder"]

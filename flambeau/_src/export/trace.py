@@ -21,7 +21,10 @@ from flambeau._src.ir.node import Node
 from flambeau._src.ops.op import Op
 from flambeau._src.util import pytree, pytree_keys
 
-__all__ = ["Held", "WholeOperators", "functional", "held_tensors", "trace_module"]
+__all__ = [
+    "Held", "WholeOperators", "functional", "held_tensors", "lift_attributes", "operators",
+    "trace_module",
+]  # fmt: skip
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -177,6 +180,19 @@ def _step(key: Any) -> str:
             text = str(getattr(key, attribute))
             return "".join(c if c.isalnum() else "_" for c in text)
     return str(key)
+
+
+def operators(
+    run: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], decompositions: Any
+) -> GraphTracer:
+    """`run(*inputs)` as a graph of operators, writes included."""
+    tracer = GraphTracer()
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    given = [fake.from_tensor(v) if isinstance(v, Tensor) else v for v in inputs]
+    with modes_suspended(), tracing(tracer, "fake", decompositions, fake):
+        place_inputs(tracer, given, names)
+        tracer.output(run(*given))
+    return tracer
 
 
 def functional(

@@ -18,6 +18,7 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import ALL, LAYERS, aten, check_cast, check_writable, dispatch
 from flambeau._src.ops.op import Op, packet
+from flambeau._src.ops.random import memory_order
 from flambeau._src.util import pytree
 
 __all__ = [
@@ -338,13 +339,27 @@ def functional_form(op: Op) -> Op | None:
     return found
 
 
+def _drawn(form: Op, args: tuple[Any, ...]) -> Any:
+    """Random numbers in the order of the tensor's memory, as writing them in place draws them."""
+    t = args[0]
+    if not isinstance(t, Tensor) or t._contiguous():
+        return dispatch(form, args)
+    order = memory_order(t)
+    straight = aten.permute(t, order)
+    if not straight._contiguous():
+        return dispatch(form, args)
+    drawn = dispatch(form, (straight, *args[1:]))
+    back = [order.index(i) for i in range(len(order))]
+    return aten.permute(drawn, back)
+
+
 def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
     """An operator whose functional schema writes: through its functional form, or on copies."""
     form = functional_form(op)
     if op.name in ("set_", "resize_", "resize_as_"):
         return _repointed(op, args)
     if form is not None:
-        results = dispatch(form, _values(args))
+        results = _drawn(form, _values(args)) if op.decl.random else dispatch(form, _values(args))
         results = results if isinstance(results, tuple) else (results,)
         news = results[len(results) - len(positions) :]
         results = results[: len(results) - len(positions)]

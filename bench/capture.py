@@ -1,0 +1,181 @@
+"""What `compile` costs: calls, and the first call; flambeau and PyTorch in turn, on one machine.
+
+    python bench/capture.py --torch-python ENV/bin/python [--rounds 7]
+
+Rows: a call of a compiled `x + 1` and of ten small layers beside the eager ones, seconds of the
+first call of a GPT training step with the back end "aot_eager" (capture and ahead-of-time autograd,
+no code generation), Python calls of the first `sin(x) + 1`. Each runtime lives in processes of its
+own, asked in turn; reported is the median over rounds. The table goes to stdout, everything to
+bench/results/capture.json. With --check the exit status says whether the limits hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+LIMITS = {"x+1, eager back end": 4e-6, "GPT step, cold": 2.0, "sin(x)+1 cold, calls": 5000}
+
+
+# ---- the worker ----------------------------------------------------------------------------------
+
+
+def seconds_a_call(function: Callable[[], Any], seconds: float = 0.05) -> float:
+    """The least over a few batches."""
+    function(), function(), function()
+    count = 1
+    while True:
+        started = time.perf_counter()
+        for _ in range(count):
+            function()
+        each = (time.perf_counter() - started) / count
+        if each * count > seconds / 5:
+            break
+        count *= 2
+    best = each
+    for _ in range(5):
+        started = time.perf_counter()
+        for _ in range(count):
+            function()
+        best = min(best, (time.perf_counter() - started) / count)
+    return best
+
+
+def calls(torch: Any) -> dict[str, float]:
+    """Seconds a call, once compiled."""
+    x = torch.ones(8)
+    plus = lambda t: t + 1  # noqa: E731 (the program of the design's table)
+    layers = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(10)])
+    row = torch.ones(1, 8)
+    found = {"x+1": seconds_a_call(lambda: plus(x))}
+    for backend in ("eager", "aot_eager"):
+        fast = torch.compile(plus, backend=backend)
+        found[f"x+1, {backend} back end"] = seconds_a_call(lambda: fast(x))  # noqa: B023
+    with torch.no_grad():
+        found["10 Linear(8,8)"] = seconds_a_call(lambda: layers(row))
+        for backend in ("eager", "inductor"):
+            model = torch.compile(layers, backend=backend)
+            name = f"10 Linear(8,8), {backend} back end"
+            found[name] = seconds_a_call(lambda: model(row))  # noqa: B023
+    return found
+
+
+def cold_step(torch: Any) -> dict[str, float]:
+    """Seconds of the first training step of a 6-layer GPT, less those of a later one: those of
+    the thread that compiles, so that a busy machine does not count."""
+    sys.path.insert(0, str(HERE.parent / "examples" / "gpt"))
+    from model import GPT, Shape  # lazy: the example imports torch
+
+    torch.manual_seed(0)
+    shape = Shape(vocab=256, block=64, layers=6, heads=4, width=128, dropout=0.0)
+    model = GPT(shape)
+    compiled = torch.compile(model, backend="aot_eager")
+    tokens = torch.randint(0, 256, (2, 64))
+
+    def step() -> float:
+        started = time.thread_time()
+        out = compiled(tokens)
+        logits = out[0] if isinstance(out, tuple) else out
+        loss = torch.nn.functional.cross_entropy(logits.view(-1, 256), tokens.view(-1))
+        loss.backward()
+        return time.thread_time() - started
+
+    first = step()
+    second = min(step() for _ in range(3))
+    return {"GPT step, cold": first - second, "GPT step, eager kernels": second}
+
+
+def cold_calls(torch: Any) -> dict[str, float]:
+    """Python calls of the first call of a compiled function, once another one was compiled."""
+    torch.compile(lambda t: t.cos() * 2)(torch.ones(8))
+    fast, x, count = torch.compile(lambda t: torch.sin(t) + 1), torch.ones(8), 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        fast(x)
+    finally:
+        sys.setprofile(None)
+    return {"sin(x)+1 cold, calls": count}
+
+
+def worker() -> None:
+    import torch  # lazy: this file is also the parent, which has none
+
+    parts = {"calls": calls, "step": cold_step, "cold": cold_calls}
+    print(json.dumps({k: v for part in sys.argv[2:] for k, v in parts[part](torch).items()}))
+
+
+# ---- the parent ----------------------------------------------------------------------------------
+
+
+def asked(name: str, python: str, part: str) -> dict[str, Any]:
+    """One process under one runtime."""
+    own = [str(HERE / "capture.py"), "--worker", part]
+    command = [python, *own] if name == "torch" else [python, "-m", "flambeau", *own]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=False)
+    if done.returncode:
+        return {f"{part}: failed": done.stderr.strip().splitlines()[-1:]}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--torch-python")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", default="calls,step,cold")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    pythons = {"flambeau": sys.executable}
+    if options.torch_python:
+        pythons["torch"] = options.torch_python
+    found: dict[str, dict[str, list[Any]]] = {}
+    for _ in range(options.rounds):
+        for part in options.parts.split(","):
+            for name, python in pythons.items():
+                for row, value in asked(name, python, part).items():
+                    found.setdefault(row, {}).setdefault(name, []).append(value)
+    result: dict[str, dict[str, Any]] = {}
+    print("| row | " + " | ".join(pythons) + " | limit |\n|---|" + "---:|" * (len(pythons) + 1))
+    for row, by_name in found.items():
+        result[row] = {
+            n: statistics.median(v) if not isinstance(v[0], list) else v[0]
+            for n, v in by_name.items()
+        }
+        cells = [_shown(row, result[row].get(n)) for n in pythons]
+        print(f"| {row} | {' | '.join(cells)} | {_shown(row, LIMITS.get(row))} |")
+    (HERE / "results" / "capture.json").write_text(json.dumps(result, indent=1) + "\n")
+    ours = {row: v.get("flambeau") for row, v in result.items()}
+    broken = [row for row, limit in LIMITS.items() if not (ours.get(row) or 1e9) <= limit]
+    plain, fast = ours.get("10 Linear(8,8)"), ours.get("10 Linear(8,8), eager back end")
+    if plain and fast and fast > plain * 1.05:
+        broken.append("10 Linear(8,8): slower than eager")
+    print(*[f"over its limit: {row}" for row in broken], sep="\n")
+    return 1 if options.check and broken else 0
+
+
+def _shown(row: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list) or "calls" in row:
+        return str(value)
+    return f"{value * 1e6:.2f} µs" if value < 1e-3 else f"{value * 1e3:.1f} ms"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        worker()
+    else:
+        sys.exit(main())

@@ -1,0 +1,3 @@
+"""Back ends and their registry."""
+
+from flambeau._dynamo.backends import common, debugging, registry

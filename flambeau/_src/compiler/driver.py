@@ -1,0 +1,369 @@
+"""The driver: from a function that is about to run to compiled code. It alone knows the order.
+
+    capture → (joint → passes → partition) → fuse → toolchain → assemble → guards → install
+
+A `Compiler` is what one set of options of `compile` stands for, and the callback that the frame
+hook calls when no compiled version fits. An error in a stage is contained: it is logged once with
+the user's line and a remedy and counted, and what cannot be compiled runs eager; with
+``fullgraph=True`` or ``torch._dynamo.config.suppress_errors = False`` it is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any
+
+from flambeau._src.capture import checker, frames
+from flambeau._src.capture.frame import capture
+from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
+from flambeau._src.compiler import aot, containment, errors, logs, marks, recompiling, told
+from flambeau._src.compiler.backends import BackEnd
+from flambeau._src.compiler.containment import StageFailed
+from flambeau._src.compiler.history import COUNTERS, Entry, History, next_frame
+from flambeau._src.compiler.settings import DYNAMO, FUNCTORCH, INDUCTOR
+from flambeau._src.compiler.stages import PIPELINES, Pipeline, Stage, Work
+from flambeau._src.compiler.stance import STANCE
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ir.graph import Graph
+
+__all__ = ["Compiler", "Options", "compile_graph", "reset"]
+
+_LOCK = threading.RLock()
+_CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
+_GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one call of `compile` asked for."""
+
+    back_end: BackEnd
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    keywords: tuple[tuple[str, Any], ...] = ()  # for the back end: mode, options
+    switches: tuple[tuple[str, Any], ...] = ()  # of the generated code
+    recompile_limit: int | None = None
+    guard_filter: Any = None
+
+
+@dataclass
+class _Known:
+    """What a compiler knows of a code object."""
+
+    frame: int
+    entries: list[Entry] = field(default_factory=list)
+    capped: bool = False
+    calls: int = 0
+
+
+# ---- graphs --------------------------------------------------------------------------------------
+
+
+def _run(stages: Sequence[Stage], work: Work) -> None:
+    prefix = "backward " if work.backward else ""
+    for stage in stages:
+        try:
+            with work.entry.history.timed(prefix + stage.name) as step:
+                step.artefact = stage.run(work)
+        except Exception as error:
+            raise StageFailed(stage, error) from error
+
+
+def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[..., Any]:
+    """The graph of `work` through a pipeline: a callable of its inputs.
+
+    Raises StageFailed. The backward half is lowered when it is first needed; an error there is
+    contained (raised if `strict`).
+    """
+    if not pipeline.trace:
+        _run(pipeline.lower, work)
+        assert work.lowered is not None
+        return work.lowered
+
+    def lower(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool) -> Any:
+        half = Work(
+            graph, attributes, fakes, work.entry, work.switches, work.back_end, backward=backward
+        )
+        try:
+            _run(pipeline.lower, half)
+        except StageFailed as failed:
+            if not backward:
+                raise
+            containment.contain(failed, work.entry, work.back_end, strict)
+            _run(PIPELINES["aot_eager"].lower, half)
+        program = getattr(half.lowered, "program", None)
+        if program is not None and logs.shows("output_code"):
+            logs.show("output_code", str(program), work.entry)
+        return half.lowered
+
+    def make(inputs: Sequence[Any]) -> aot.Entry:
+        work.inputs = list(inputs)
+        _run(pipeline.trace, work)
+        _show_halves(work)
+        return aot.Entry(work.joint, work.cut, lower)
+
+    return aot.Region(make, work.inputs)
+
+
+def _show_halves(work: Work) -> None:
+    if logs.shows("aot_joint_graph"):
+        logs.show("aot_joint_graph", f"joint graph\n{work.joint}", work.entry)
+    if logs.shows("aot_graphs"):
+        logs.show("aot_graphs", f"forward graph\n{work.cut.forward}", work.entry)
+        if work.joint.carrying:
+            logs.show("aot_graphs", f"backward graph\n{work.cut.backward}", work.entry)
+
+
+# ---- functions -----------------------------------------------------------------------------------
+
+
+class Compiler:
+    """The callback of the frame hook for one set of options. It is the key of what it compiled."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.key = self
+        self.known: dict[int, tuple[weakref.ref[CodeType], _Known]] = {}
+        self.resumes: dict[Any, Any] = {}
+        self.skipped: list[Entry] = []  # functions that run as they are, with a reason
+        self.retired = False  # after a reset: callers ask for a new one
+
+    # ---- what the hook calls ----
+
+    def __call__(
+        self, code: CodeType, arguments: Mapping[str, Any], globals_: dict[str, Any],
+        builtins: Mapping[str, Any], function: Any,
+    ) -> CodeType | None:  # fmt: skip
+        """Replacement code for a frame that is about to run, or None: it runs as it is."""
+        if not told.may_capture(code):
+            frames.skip(code, self.key)
+            return None
+        if not told.meets_tensors(code, arguments, globals_):
+            return None
+        known = self._known(code)
+        known.calls += 1
+        if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
+            return None
+        frame = _Frame(self, code, arguments, globals_, builtins, function, known)
+        if not STANCE.plain and not recompiling.stance_allows(frame):
+            return None
+        before, versions = frames.set_callback(None), len(known.entries)
+        try:
+            with _LOCK:
+                for entry in known.entries[versions:]:  # made by another thread meanwhile
+                    if entry.checker.check(dict(arguments), globals_):
+                        return entry.code
+                return frame.compile()
+        finally:
+            frames.set_callback(before)
+
+    def _known(self, code: CodeType) -> _Known:
+        found = self.known.get(id(code))
+        if found is not None:
+            return found[1]
+        key, table = id(code), self.known
+        made = _Known(next_frame())
+        table[key] = (weakref.ref(code, lambda _: table.pop(key, None)), made)
+        return made
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All versions, in the order of their functions."""
+        return [e for _, known in self.known.values() for e in known.entries]
+
+    def forget(self) -> None:
+        """Compile everything anew when it is next called."""
+        for ref, known in list(self.known.values()):
+            code = ref()
+            if code is not None:
+                frames.forget(code)
+            for entry in known.entries:
+                entry.forget()
+        self.known.clear()
+        self.resumes.clear()
+
+    @property
+    def strict(self) -> bool:
+        """Whether errors are raised."""
+        return self.options.fullgraph or not DYNAMO.get("suppress_errors")
+
+
+class _Frame:
+    """One function call that wants a compiled version."""
+
+    def __init__(
+        self, compiler: Compiler, code: CodeType, arguments: Mapping[str, Any],
+        globals_: dict[str, Any], builtins: Mapping[str, Any], function: Any, known: _Known,
+    ) -> None:  # fmt: skip
+        self.compiler, self.code, self.arguments = compiler, code, arguments
+        self.globals, self.builtins, self.function, self.known = globals_, builtins, function, known
+        self.entry = Entry(
+            code.co_qualname, code.co_filename, code.co_firstlineno, known.frame,
+            len(known.entries), History(),
+        )  # fmt: skip
+
+    @property
+    def where(self) -> str:
+        """The function, for people."""
+        return f"{self.code.co_filename}:{self.code.co_firstlineno} in {self.code.co_name}"
+
+    def compile(self) -> CodeType | None:
+        """All stages; None when the function is to run as it is."""
+        COUNTERS["frames"]["total"] += 1
+        if self.known.entries and not recompiling.may_recompile(self):
+            return None
+        strict = self.compiler.strict
+        try:
+            captured = self._capture()
+            if isinstance(captured, Skip):
+                self._skipped(captured)
+                return None
+            self._report(captured)
+            compiled = None if captured.region is None else self._compile(captured)
+            return self._install(captured, compiled)
+        except StageFailed as failed:
+            self.compiler.skipped.append(self.entry)
+            containment.contain(failed, self.entry, self.compiler.options.back_end, strict)
+            frames.skip(self.code, self.compiler.key)
+            return None
+
+    def _capture(self) -> Captured | Skip:
+        compiler = self.compiler
+        options = CaptureOptions(
+            fullgraph=compiler.options.fullgraph,
+            dynamic=compiler.options.dynamic,
+            is_disabled=told.is_disabled,
+            leaves=told.LEAVES,
+            substitutes=told.SUBSTITUTES,
+            constants=told.CONSTANTS,
+            resumes=compiler.resumes,
+            counter=told.NAMES,
+        )
+        try:
+            with self.entry.history.timed("capture") as step:
+                step.artefact = captured = capture(
+                    self.code, self.arguments, self.globals, self.builtins, self.function, options
+                )
+        except Exception as error:
+            raise StageFailed(_CAPTURE, error) from error
+        return captured
+
+    def _skipped(self, skip: Skip) -> None:
+        COUNTERS["skipped"][skip.reason] += 1
+        logs.tell(logging.DEBUG, f"{self.where} runs as it is: {skip.reason}")
+        breaks = list(getattr(skip, "breaks", ()))
+        self.entry.breaks = breaks
+        if breaks:
+            self.compiler.skipped.append(self.entry)
+        if breaks:
+            self._report_breaks(breaks)
+        if skip.permanent:
+            frames.skip(self.code, self.compiler.key)
+
+    def _report(self, captured: Captured) -> None:
+        entry = self.entry
+        entry.breaks, entry.operators = list(captured.breaks), list(captured.operators)
+        entry.region = captured.region
+        self._report_breaks(entry.breaks)
+        COUNTERS["frames"]["ok"] += 1
+        if captured.region is not None:
+            COUNTERS["stats"]["unique_graphs"] += 1
+            COUNTERS["stats"]["calls_captured"] += len(captured.operators)
+            if logs.shows("graph_code"):
+                text = captured.region.graph.python_code("self", verbose=True).src
+                logs.show("graph_code", f"{captured.region.name}\n{text}", entry)
+            if logs.shows("graph"):
+                logs.show("graph", str(captured.region.graph), entry)
+
+    def _report_breaks(self, breaks: Sequence[Any]) -> None:
+        for found in breaks:
+            COUNTERS["graph_break"][found.reason] += 1
+            logs.show("graph_breaks", containment.break_text(found), self.entry)
+        if breaks and self.compiler.options.fullgraph:
+            raise errors.Unsupported(
+                containment.break_text(breaks[0]), real_stack=containment.frames_of(breaks[0])
+            )
+
+    def _compile(self, captured: Captured) -> Callable[..., Any]:
+        options, region, entry = self.compiler.options, captured.region, self.entry
+        assert region is not None
+        back_end = recompiling.chosen(options.back_end, self.known)
+        work = Work(
+            region.graph, region.attributes, self._inputs(region), entry,
+            {**dict(options.switches), "functorch": FUNCTORCH.values},
+            back_end.function, dict(options.keywords),
+        )  # fmt: skip
+        pipeline = PIPELINES[back_end.pipeline or "users"]
+        try:
+            return compile_graph(pipeline, work, self.compiler.strict)
+        except StageFailed as failed:
+            containment.contain(failed, entry, back_end.function, self.compiler.strict)
+        return compile_graph(PIPELINES["eager"], work, True)
+
+    def _inputs(self, region: Any) -> list[Any]:
+        """The values that the graph is about to be called with; fake where there is none yet."""
+        values = []
+        for source, example in zip(region.inputs, region.examples, strict=True):
+            known, value = self._value(source)
+            fits = known and isinstance(example, Tensor) <= isinstance(value, Tensor)
+            values.append(value if fits else example)
+        return values
+
+    def _value(self, source: Any) -> tuple[bool, Any]:
+        """Whether a source can be read now, and what it holds."""
+        scope = {"L": self.arguments, "G": self.globals, "M": sys.modules}
+        try:
+            return True, eval(source.text(), {"__builtins__": self.builtins}, scope)
+        except (LookupError, AttributeError, TypeError, NameError):
+            return False, None
+
+    def _install(self, captured: Captured, compiled: Callable[..., Any] | None) -> CodeType:
+        entry, key = self.entry, self.compiler.key
+        try:
+            with entry.history.timed("guards") as step:
+                entry.guards = captured.guards.seal("guards")
+                choose = self.compiler.options.guard_filter
+                if choose is not None:
+                    entry.guards = marks.filtered(entry.guards, choose, self._value)
+                step.artefact = entry.checker = checker.build(entry.guards)
+        except Exception as error:
+            raise StageFailed(_GUARDS, error) from error
+        if logs.shows("guards"):
+            logs.show("guards", str(entry.checker), entry)
+        names = dict(captured.new_globals)
+        if captured.region is not None:
+            names[captured.region.name] = compiled
+        self.globals.update(names)
+        entry.installed, entry.code = (self.globals, tuple(names)), captured.code
+        for code in captured.resumes:
+            told.offer(code)
+        frames.add(self.code, key, entry.checker, captured.code, entry)
+        self.known.entries.append(entry)
+        return captured.code
+
+
+def inductor_switches(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the generated code is told, from the options of a call and the switches in force."""
+    exact = options.get("emulate_precision_casts", INDUCTOR.get("emulate_precision_casts"))
+    return {"exact": bool(exact)}
+
+
+COMPILERS: dict[Any, Compiler] = {}
+
+
+def reset() -> None:
+    """Forget everything that was compiled, and the counts."""
+    with _LOCK:
+        for compiler in COMPILERS.values():
+            compiler.forget()
+            compiler.retired = True
+        COMPILERS.clear()
+        COUNTERS.clear()
+        containment.forget()
+        told.forget()
