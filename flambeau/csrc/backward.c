@@ -142,7 +142,7 @@ static int run_node(Node *n, PyObject **grads, PyObject **res) {
     if (can) can = n->nedges < 60 && fl_constant(in, n->args);
     first_out = in->nin;
     if (can && n->outs) can = fl_constant(in, n->outs);
-    Program *p = can ? fl_program(n->op, &in->key, &refused) : NULL;
+    Program *p = can ? fl_program(n->op, in, &refused) : NULL;
     if (p) {
         if (unpack_all(n, in, first_out, fl_program_uses_outs(p), vals)) return -1;
         int k = in->nin;      /* in is free for a backward inside of this one from here on */

@@ -20,6 +20,7 @@ struct Program {
     uint64_t hash;
     int64_t *key; int nkey;
     int refused, uses_outs, nin, nsteps, nsrc, nout, busy, gives;
+    int64_t *offsets;     /* of the inputs, where Python asked for one: the program is for these alone */
     PyObject *op, *node_type, *template, *result_type;      /* how the call records; a call that needs none: op NULL */
     int saves; unsigned carries;
     Step *steps;
@@ -37,7 +38,7 @@ static int forget(void);
 
 typedef struct Tape {
     const Inputs *in;
-    int bad, uses_outs, nsteps, nsrc, nknown, addresses, used;
+    int bad, uses_outs, nsteps, nsrc, nknown, addresses, used, offsets;
     Step steps[STEPS];
     Source src[SOURCES];
     struct { PyObject *o; Source s; } known[SOURCES];
@@ -46,6 +47,7 @@ typedef struct Tape {
 _Thread_local Tape *fl_tape;
 
 void fl_tape_refuse(void) { fl_tape->bad = 1; }
+void fl_tape_offsets(void) { if (fl_tape) fl_tape->offsets = 1; }
 void fl_tape_outs(void) { if (fl_tape) fl_tape->uses_outs = 1; }
 
 /* ---- keys ---- */
@@ -116,12 +118,22 @@ static uint64_t hash_of(PyObject *owner, const Key *k) {
     for (int i = 0; i < k->n; i++) { h ^= (uint64_t)k->w[i]; h *= 1099511628211ull; h ^= h >> 29; }
     return h;
 }
-Program *fl_program(PyObject *owner, const Key *key, int *refused) {
+static Program *find(PyObject *owner, const Inputs *in, uint64_t h) {
+    const Key *key = &in->key;
+    for (Program *p = table[h % SLOTS]; p; p = p->next) {
+        if (p->hash != h || p->owner != owner || p->nkey != key->n || memcmp(p->key, key->w, key->n * sizeof *key->w)) continue;
+        int here = 1;
+        for (int i = 0; p->offsets && here && i < p->nin; i++) here = p->offsets[i] == in->of[i]->offset;
+        if (here) return p;
+    }
+    return NULL;
+}
+Program *fl_program(PyObject *owner, const Inputs *in, int *refused) {
     *refused = !enabled;
     if (!enabled) return NULL;
-    uint64_t h = hash_of(owner, key);
-    for (Program *p = table[h % SLOTS]; p; p = p->next)
-        if (p->hash == h && p->owner == owner && p->nkey == key->n && !memcmp(p->key, key->w, key->n * sizeof *key->w)) { *refused = p->refused; return p->refused ? NULL : p; }
+    uint64_t h = hash_of(owner, &in->key);
+    Program *p = find(owner, in, h);
+    if (p) { *refused = p->refused; return p->refused ? NULL : p; }
     uint32_t *met = &seen[h % SEEN], mark = (uint32_t)(h >> 32) | 1;       /* what comes once is not worth a program */
     *refused = *met != mark;
     *met = mark;
@@ -132,7 +144,7 @@ static void program_free(Program *p) {
     for (int i = 0; i < p->nsteps; i++) { Py_DECREF(p->steps[i].fn); Py_XDECREF(p->steps[i].kw); }
     Py_XDECREF(p->op); Py_XDECREF(p->node_type); Py_XDECREF(p->template); Py_XDECREF(p->result_type);
     Py_XDECREF(p->owner); Py_XDECREF(p->consts); Py_XDECREF(p->pinned);
-    PyMem_Free(p->key); PyMem_Free(p->steps); PyMem_Free(p->src); PyMem_Free(p->out); PyMem_Free(p->drop);
+    PyMem_Free(p->offsets); PyMem_Free(p->key); PyMem_Free(p->steps); PyMem_Free(p->src); PyMem_Free(p->out); PyMem_Free(p->drop);
     PyMem_Free(p);
 }
 
@@ -323,6 +335,11 @@ static Program *finish(Tape *t, PyObject *owner, PyObject *result, PyObject *nam
     p->owner = Py_NewRef(owner); p->hash = hash_of(owner, &t->in->key); p->nkey = t->in->key.n; p->refused = t->bad; p->uses_outs = t->uses_outs;
     p->key = copied(t->in->key.w, p->nkey * sizeof(int64_t));
     p->nin = t->in->nin;
+    if (t->offsets) {
+        int64_t at[FL_MAX_INPUTS];
+        for (int i = 0; i < p->nin; i++) at[i] = t->in->of[i]->offset;
+        if (!(p->offsets = copied(at, p->nin * sizeof *at))) { program_free(p); return NULL; }
+    }
     p->pinned = PyList_New(0);
     int bad = !p->key || !p->pinned;
     if (!bad) bad = pin(p->pinned, named) < 0;
@@ -464,9 +481,7 @@ PyObject *fl_prepared(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     static _Thread_local Inputs in;
     PyObject *vals[FL_MAX_INPUTS], *res[FL_MAX_INPUTS];
     if (!enabled || fl_state.scoped || !call_key(&in, f, a, n, kw)) return NULL;
-    uint64_t h = hash_of((PyObject *)f, &in.key);
-    Program *p = table[h % SLOTS];
-    for (; p; p = p->next) if (p->hash == h && p->owner == (PyObject *)f && p->nkey == in.key.n && !memcmp(p->key, in.key.w, in.key.n * sizeof *in.key.w)) break;
+    Program *p = find((PyObject *)f, &in, hash_of((PyObject *)f, &in.key));
     if (!p || p->refused) return NULL;
     memcpy(vals, in.in, p->nin * sizeof *vals);      /* the caller's arguments hold them */
     if (fl_repeat(p, vals, p->nout, res)) return NULL;
@@ -510,7 +525,7 @@ static PyObject *f_prepare(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     int ok = call_key(&in, (Function *)a[0], &PyTuple_GET_ITEM(flat, 0), np, kw);
     Py_XDECREF(kw);
     if (ok) ok = all_bound(flat, a[3]);
-    if (!ok || fl_program(a[0], &in.key, &refused) || refused) { Py_DECREF(flat); Py_RETURN_FALSE; }
+    if (!ok || fl_program(a[0], &in, &refused) || refused) { Py_DECREF(flat); Py_RETURN_FALSE; }
     Pending *q = PyMem_Calloc(1, sizeof *q);
     if (!q) { Py_DECREF(flat); return PyErr_NoMemory(); }
     *q = (Pending){(Function *)Py_NewRef(a[0]), Py_NewRef(a[3]), flat, in, NULL};

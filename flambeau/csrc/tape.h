@@ -16,6 +16,7 @@ void fl_tape_refuse(void);
 PyObject *fl_taped_call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);
 void fl_tape_unpacked(PyObject *saved, PyObject *tensor);
 void fl_tape_outs(void);
+void fl_tape_offsets(void);         /* Python asked where in its storage a tensor begins */
 PyObject *fl_taped_method(PyObject *f, PyObject *const *a, Py_ssize_t n);
 PyObject *fl_taped_fill(PyObject *stream, const char *name, PyObject *const *a, Py_ssize_t n);
 PyObject *fl_taped_address(PyObject *f, PyObject *tensor);
@@ -27,8 +28,8 @@ PyObject *fl_subscript(PyObject *a, PyObject *k);
 void fl_word(Key *k, int64_t w);
 int fl_input(Inputs *in, PyObject *held, Tensor *t);      /* 0: not a call that can be repeated */
 int fl_constant(Inputs *in, PyObject *o);                 /* numbers, names, dtypes, tuples and tensors among them */
-/* The program of (owner, key), NULL when there is none yet; *refused: there never will be. */
-Program *fl_program(PyObject *owner, const Key *key, int *refused);
+/* The program of (owner, inputs), NULL when there is none yet; *refused: there never will be. */
+Program *fl_program(PyObject *owner, const Inputs *in, int *refused);
 int fl_program_uses_outs(const Program *p);
 /* Repeat: vals (borrowed) are the inputs as tensors; results are new references, NULL for None. */
 int fl_repeat(Program *p, PyObject **vals, int nout, PyObject **results);

@@ -401,7 +401,7 @@ static int s_requires(Tensor *t, PyObject *v, void *c) {
     Py_XDECREF(r);
     return r ? 0 : -1;
 }
-static PyObject *g_grad(Tensor *t, void *c) {
+static PyObject *g_grad(Tensor *t, void *c) { FL_UNSEEN();
     if (!t->grad && t->requires_grad && t->grad_fn) { PyObject *r = call_hook("nonleaf_grad", Py_BuildValue("(O)", t)); if (!r) return NULL; Py_DECREF(r); }
     return Py_NewRef(t->grad ? t->grad : Py_None);
 }
@@ -427,20 +427,20 @@ int fl_refresh(Tensor *t) {
     Py_XDECREF(r);
     return r ? 0 : -1;
 }
-static PyObject *g_history(Tensor *t, void *c) { return Py_NewRef(t->grad_fn ? t->grad_fn : Py_None); }
-static PyObject *g_grad_fn(Tensor *t, void *c) {
+static PyObject *g_history(Tensor *t, void *c) { FL_UNSEEN(); return Py_NewRef(t->grad_fn ? t->grad_fn : Py_None); }
+static PyObject *g_grad_fn(Tensor *t, void *c) { FL_UNSEEN();
     if (fl_stale_view(t) && fl_refresh(t) < 0) return NULL;
     return Py_NewRef(t->grad_fn ? t->grad_fn : Py_None);
 }
-static PyObject *g_leaf(Tensor *t, void *c) {
+static PyObject *g_leaf(Tensor *t, void *c) { FL_UNSEEN();
     if (fl_stale_view(t) && fl_refresh(t) < 0) return NULL;
     return PyBool_FromLong(!t->grad_fn);
 }
-static PyObject *g_version(Tensor *t, void *c) {
+static PyObject *g_version(Tensor *t, void *c) { FL_UNSEEN();
     if (t->flags & FL_T_INFERENCE) { PyErr_SetString(PyExc_RuntimeError, "Inference tensors do not track version counter."); return NULL; }
     return PyLong_FromLongLong(fl_version(t));
 }
-static PyObject *g_base(Tensor *t, void *c) { return Py_NewRef(t->base ? (PyObject *)t->base : Py_None); }
+static PyObject *g_base(Tensor *t, void *c) { FL_UNSEEN(); return Py_NewRef(t->base ? (PyObject *)t->base : Py_None); }
 static int s_base(Tensor *t, PyObject *v, void *c) {
     FL_UNSEEN();
     if (v && v != Py_None && !Tensor_Check(v)) { PyErr_SetString(PyExc_TypeError, "_base must be a Tensor or None"); return -1; }
@@ -569,7 +569,7 @@ static PyObject *m_numel(Tensor *t, PyObject *u) {
     return PyLong_FromLongLong(t->numel);
 }
 static PyObject *m_element_size(Tensor *t, PyObject *u) { return PyLong_FromLong(t->dtype->itemsize); }
-static PyObject *m_offset(Tensor *t, PyObject *u) { return t->sym ? sym_part(t, 2) : PyLong_FromLongLong(t->offset); }
+static PyObject *m_offset(Tensor *t, PyObject *u) { fl_tape_offsets(); return t->sym ? sym_part(t, 2) : PyLong_FromLongLong(t->offset); }
 static PyObject *m_storage(Tensor *t, PyObject *u) { return Py_NewRef((PyObject *)t->storage); }
 static PyObject *method_of(const char *name) { return PyDict_GetItemString(TensorType->tp_dict, name); }
 static PyObject *m_ptr(Tensor *t, PyObject *u) {
@@ -593,7 +593,7 @@ static PyObject *m_bump(Tensor *t, PyObject *u) {
     PyObject *self = (PyObject *)t;
     if (fl_tape) return fl_taped_method(method_of("_bump_version"), &self, 1);
     fl_bump(t); Py_RETURN_NONE; }
-static PyObject *m_cur_version(Tensor *t, PyObject *u) { return PyLong_FromLongLong(fl_version(t)); }
+static PyObject *m_cur_version(Tensor *t, PyObject *u) { FL_UNSEEN(); return PyLong_FromLongLong(fl_version(t)); }
 /* _set_version(n): what _unsafe_preserve_version_counter puts back. */
 static PyObject *m_set_version(Tensor *t, PyObject *v) {
     FL_UNSEEN();
@@ -701,11 +701,16 @@ static PyObject *f_alias(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n < 2 || !PyType_Check(a[0]) || !PyType_IsSubtype((PyTypeObject *)a[0], TensorType) || !Tensor_Check(a[1])) { PyErr_SetString(PyExc_TypeError, "alias(cls, tensor, size, stride, offset, dtype=None)"); return NULL; }
     Tensor *t = (Tensor *)a[1];
     if (n == 2) return (PyObject *)alias_as((PyTypeObject *)a[0], t, t->ndim, t->sizes, t->strides, t->offset);
-    if (n < 5 || (nd = ints_or_symbols(a[2], sz, "as_strided", "size", &symbolic)) < 0
-        || (ns = ints_or_symbols(a[3], st, "as_strided", "stride", &symbolic)) < 0 || one_int_or_symbol(a[4], &off, &symbolic)) return NULL;
-    if (nd != ns) { PyErr_Format(PyExc_RuntimeError, "mismatch in length of strides and shape"); return NULL; }
-    Tensor *r = alias_as((PyTypeObject *)a[0], t, nd, sz, st, off);
-    if (r && (r->sym || symbolic) && take_symbols(r, symbolic, a[2], a[3], a[4])) { Py_DECREF(r); return NULL; }
+    if (n < 5) { PyErr_SetString(PyExc_TypeError, "alias(cls, tensor, size, stride, offset, dtype=None)"); return NULL; }
+    PyObject *begin = a[4] != Py_None ? Py_NewRef(a[4]) : t->sym ? Py_NewRef(PyTuple_GET_ITEM(t->sym, 2)) : PyLong_FromLongLong(t->offset);   /* None: where t begins */
+    Tensor *r = NULL;
+    if (begin && (nd = ints_or_symbols(a[2], sz, "as_strided", "size", &symbolic)) >= 0
+        && (ns = ints_or_symbols(a[3], st, "as_strided", "stride", &symbolic)) >= 0 && !one_int_or_symbol(begin, &off, &symbolic)) {
+        if (nd != ns) PyErr_Format(PyExc_RuntimeError, "mismatch in length of strides and shape");
+        else r = alias_as((PyTypeObject *)a[0], t, nd, sz, st, off);
+    }
+    if (r && (r->sym || symbolic) && take_symbols(r, symbolic, a[2], a[3], begin)) Py_CLEAR(r);
+    Py_XDECREF(begin);
     if (r && n > 5 && a[5] != Py_None) { Py_INCREF(a[5]); Py_SETREF(r->dtype, (DType *)a[5]); }
     return (PyObject *)r;
 }

@@ -51,8 +51,8 @@ class Repeat(Opaque):
             to += [s * step, step]
             source += [0, st]
         copy_into(
-            _native.alias(Tensor, out, size, to, out.storage_offset()),
-            _native.alias(Tensor, t, size, source, t.storage_offset()),
+            _native.alias(Tensor, out, size, to, None),
+            _native.alias(Tensor, t, size, source, None),
         )
 
     def vjp(b: Any, g: Tensor, t: Tensor, repeats: Sequence[int]) -> Tensor:

@@ -114,9 +114,7 @@ def _channel_sums(
     c, tag = x.shape[1], [expr.__name__, wide.name]
     if x.dim() > 2 and all(t._contiguous() for t in cells):
         n, m = x.shape[0], x.numel() // max(x.shape[0] * c, 1)
-        rows = [
-            _native.alias(Tensor, t, (n, c, m), (c * m, m, 1), t.storage_offset()) for t in cells
-        ]
+        rows = [_native.alias(Tensor, t, (n, c, m), (c * m, m, 1), None) for t in cells]
         rows += [aten.view(v, (1, c, 1)) for v in values]
         parts = [_native.empty((n, c, 1), wide, x.device) for _ in range(count)]
         run_rows(op, expr, tuple(parts), rows, 2, [], tag, wide)

@@ -347,9 +347,7 @@ class EyeM(Factory):
 
     def kernel(out: Tensor, n: int, m: int, *rest: Any) -> None:
         fill_with(out, 0)
-        diagonal = _native.alias(
-            Tensor, out, (min(n, m),), (sum(out.stride()),), out.storage_offset()
-        )
+        diagonal = _native.alias(Tensor, out, (min(n, m),), (sum(out.stride()),), None)
         fill_with(diagonal, 1)
 
 

@@ -23,12 +23,12 @@ SIXTEEN = (dt.float16, dt.bfloat16)
 
 def at_least_1d(t: Tensor) -> Tensor:
     """t, or a number as a vector of one; no layer sees it."""
-    return t if t.dim() else _native.alias(Tensor, t, (1,), (1,), t.storage_offset())
+    return t if t.dim() else _native.alias(Tensor, t, (1,), (1,), None)
 
 
 def strided(t: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
     """t's bytes from its own offset on, in another geometry; no layer sees it."""
-    return _native.alias(Tensor, t, size, stride, t.storage_offset())
+    return _native.alias(Tensor, t, size, stride, None)
 
 
 def along(op: str, a: Tensor, b: Tensor, index: Tensor, dim: int) -> None:

@@ -125,7 +125,7 @@ class Layout:
         zeros = [0] * len(self.wide)
         own = [*(stride[d] for d in before), *zeros, *(stride[d] for d in after)]
         self.own = own
-        self.source = _native.alias(Tensor, t, self.shape, own, t.storage_offset())
+        self.source = _native.alias(Tensor, t, self.shape, own, None)
 
     def spread(self, i: Tensor) -> Tensor:
         """An index tensor (of the broadcast shape or less) seen over the result's shape."""
@@ -137,7 +137,7 @@ class Layout:
         ]
         full = [0] * len(self.shape)
         full[self.first : self.first + n] = st
-        return _native.alias(Tensor, i, self.shape, full, i.storage_offset())
+        return _native.alias(Tensor, i, self.shape, full, None)
 
     def result_strides(self) -> Any:
         """Of a fresh result, by the iterator's rule over the source and the indices."""
@@ -246,9 +246,9 @@ def one_walk(t: Tensor, d: int, index: Tensor) -> tuple[Any, Tensor, Tensor]:
     walk = [0] * len(flat)
     walk[d] = 1
     source = _native.alias(
-        Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), t.storage_offset()
+        Tensor, t, flat, (*stride[:d], 0, *stride[d + 1 :]), None
     )  # fmt: skip
-    return flat, source, _native.alias(Tensor, index, flat, walk, index.storage_offset())
+    return flat, source, _native.alias(Tensor, index, flat, walk, None)
 
 
 def along_one(t: Tensor, d: int, index: Tensor) -> Tensor:
@@ -270,7 +270,7 @@ def put_along_one(op: str, t: Tensor, d: int, index: Tensor, values: Tensor) -> 
         return False
     flat, target, at = one_walk(t, d, index)
     step = (0,) * len(flat) if values.numel() == 1 else layout.contiguous_strides(flat)
-    source = _native.alias(Tensor, values, flat, step, values.storage_offset())
+    source = _native.alias(Tensor, values, flat, step, None)
     _native.indexed(op, source, target, at, t.stride(d), t.shape[d])
     return True
 
@@ -347,7 +347,7 @@ class IndexPut(Written):
         st = [0] * new + [
             0 if s == 1 else x for s, x in zip(values.shape, values.stride(), strict=True)
         ]
-        source = _native.alias(Tensor, values, where.shape, st, values.storage_offset())
+        source = _native.alias(Tensor, values, where.shape, st, None)
         where.walk("add" if accumulate else "put", source, out)
 
     def vjp(

@@ -176,7 +176,7 @@ def _unsqueezed(t: Tensor, d: int) -> Tensor:
     size, stride = list(t.shape), list(t.stride())
     stride.insert(d, size[d] * stride[d] if d < len(size) else 1)
     size.insert(d, 1)
-    v = _native.alias(Tensor, t, size, stride, t.storage_offset())
+    v = _native.alias(Tensor, t, size, stride, None)
     v._bits = t._bits
     return v
 

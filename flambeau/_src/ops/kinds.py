@@ -510,7 +510,7 @@ def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     order = [*kept, *dims]
     shape = [x.shape[i] for i in order]
     strides = [x.stride()[i] for i in order]
-    v = _native.alias(Tensor, x, shape, strides, x.storage_offset())
+    v = _native.alias(Tensor, x, shape, strides, None)
     merged = 1
     for d in dims:
         merged *= x.shape[d]
@@ -522,12 +522,12 @@ def merge_dims(x: Tensor, dims: tuple[int, ...]) -> Tensor:
         dense = _native.empty(shape, x.dtype, x.device)
         copy_into(dense, v)
         return _native.alias(Tensor, dense, size, contiguous_strides(size), 0)
-    return _native.alias(Tensor, v, size, st, v.storage_offset())
+    return _native.alias(Tensor, v, size, st, None)
 
 
 def _lifted(t: Tensor) -> Tensor:
     """A 0-dim tensor as one of a single element."""
-    return _native.alias(Tensor, t, (1,), (1,), t.storage_offset())
+    return _native.alias(Tensor, t, (1,), (1,), None)
 
 
 def run_elements(
@@ -585,7 +585,7 @@ def _reduce_parts(address: int, out: Tensor, x: Tensor) -> None:
     rows(0, whole, PART)
     if rest:
         rows(whole, 1, rest)
-    one = _native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset())
+    one = _native.alias(Tensor, out, (1, 1), (1, 1), None)
     all_of = _native.alias(Tensor, partial, (1, partial.numel()), (partial.numel(), 1), 0)
     _native.run_rows(address, (one,), (all_of,), 1, None)
 
@@ -603,15 +603,13 @@ def reduce_rows(
         copy_into(dense, x)
         x = dense
     parts = Split.of([x], params, baked)
-    rows = (
-        merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), x.storage_offset())
-    )
+    rows = merge_dims(x, dims) if x.dim() else _native.alias(Tensor, x, (1,), (1,), None)
     kept = [i for i in range(x.dim()) if i not in dims]
     views = []
     for o in outs:
         st = o.stride()
         st = [st[i] for i in kept] if keepdim else list(st)
-        views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], o.storage_offset()))
+        views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], None))
     address = kernel_for(op, expr, "row", parts, [rows], tuple(views), x.dtype)
     if address is None:
         slot("evaluate")(

@@ -244,8 +244,8 @@ class Mv(Opaque):
         return TensorSpec((a.shape[0],), a.dtype, a.device)
 
     def kernel(out: Tensor, a: Tensor, v: Tensor) -> None:
-        column = _native.alias(Tensor, v, (v.shape[0], 1), (v.stride()[0], 1), v.storage_offset())
-        result = _native.alias(Tensor, out, (out.shape[0], 1), (1, 1), out.storage_offset())
+        column = _native.alias(Tensor, v, (v.shape[0], 1), (v.stride()[0], 1), None)
+        result = _native.alias(Tensor, out, (out.shape[0], 1), (1, 1), None)
         slot("gemm")(result, a, column, 1, 0)
 
     def vjp(b: Any, g: Any, a: Any, v: Any) -> Any:
@@ -278,11 +278,9 @@ class Dot(Opaque):
         return TensorSpec((), a.dtype, a.device)
 
     def kernel(out: Tensor, a: Tensor, b: Tensor) -> None:
-        row = _native.alias(Tensor, a, (1, a.shape[0]), (1, a.stride()[0]), a.storage_offset())
-        column = _native.alias(Tensor, b, (b.shape[0], 1), (b.stride()[0], 1), b.storage_offset())
-        slot("gemm")(
-            _native.alias(Tensor, out, (1, 1), (1, 1), out.storage_offset()), row, column, 1, 0
-        )
+        row = _native.alias(Tensor, a, (1, a.shape[0]), (1, a.stride()[0]), None)
+        column = _native.alias(Tensor, b, (b.shape[0], 1), (b.stride()[0], 1), None)
+        slot("gemm")(_native.alias(Tensor, out, (1, 1), (1, 1), None), row, column, 1, 0)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return g * conj(y) if b.needs[0] else None, g * conj(x) if b.needs[1] else None

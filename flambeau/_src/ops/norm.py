@@ -259,7 +259,7 @@ def rows_of(x: Tensor, n: int) -> tuple[int, int]:
 
 def as_matrix(t: Tensor, rows: int, cols: int) -> Tensor:
     """A contiguous tensor's bytes as (rows, cols)."""
-    return _native.alias(Tensor, t, (rows, cols), (cols, 1), t.storage_offset())
+    return _native.alias(Tensor, t, (rows, cols), (cols, 1), None)
 
 
 def dense(t: Tensor) -> Tensor:

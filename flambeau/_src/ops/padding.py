@@ -141,7 +141,7 @@ class Border(Opaque):
         places = share_array(np.ascontiguousarray(grid))
         own = (*t.stride()[: n - k], *[0] * k)
         _native.indexed(
-            how, padded, _native.alias(Tensor, t, padded.shape, own, t.storage_offset()),
+            how, padded, _native.alias(Tensor, t, padded.shape, own, None),
             _native.alias(Tensor, places, padded.shape, (*[0] * (n - k), *places.stride()), 0),
             1, 0,
         )  # fmt: skip

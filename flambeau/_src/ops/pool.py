@@ -19,7 +19,7 @@ def batched(t: Tensor, d: int) -> Tensor:
     """t with a batch dimension, as a view for kernels."""
     if t.dim() == d + 2:
         return t
-    return _native.alias(Tensor, t, (1, *t.shape), (0, *t.stride()), t.storage_offset())
+    return _native.alias(Tensor, t, (1, *t.shape), (0, *t.stride()), None)
 
 
 def _stride(x: Tensor, shape: Any) -> Any:

@@ -42,7 +42,7 @@ def fill(t: Tensor, draw: str, *args: Any, generator: Any = None) -> None:
     source(
         fresh.data_ptr(), fresh.numel(), t.dtype.code, *args, *((1,) if draw == "normal" else ())
     )
-    view = _native.alias(Tensor, t, fresh.shape, [t.stride()[i] for i in order], t.storage_offset())
+    view = _native.alias(Tensor, t, fresh.shape, [t.stride()[i] for i in order], None)
     copy_into(view, fresh)
 
 
@@ -208,9 +208,7 @@ class BernoulliTensor(Draw):
         if not t._contiguous():  # drawn in the order of t's memory
             order = memory_order(t)
             wide = aten.permute(wide, order).contiguous()
-            target = _native.alias(
-                Tensor, t, wide.shape, [t.stride()[i] for i in order], t.storage_offset()
-            )
+            target = _native.alias(Tensor, t, wide.shape, [t.stride()[i] for i in order], None)
             fresh = _native.empty(wide.shape, t.dtype, t.device)
         pick(generator).bernoulli_each(
             fresh.data_ptr(), fresh.numel(), t.dtype.code, wide.data_ptr(), wide.dtype.code
