@@ -86,6 +86,13 @@ class Text:
             self._done.add(name)
             self.parts.append(c)
 
+    def scalar(self, short: str) -> None:
+        """The type ``<short>_u``: one element at any address."""
+        c = C_TYPES[short][0]
+        self.once(
+            f"scalar {short}", f"typedef {c} {short}_u __attribute__((aligned(1), may_alias));"
+        )
+
     def prototype(self, name: str, c: str) -> None:
         """Declares a function of libm."""
         self.libm = True

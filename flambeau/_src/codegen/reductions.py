@@ -127,9 +127,10 @@ def _arg_combiner(name: str) -> Callable[[Text, str], str]:
 
 
 def _two_sum(text: Text, vector: str) -> str:
-    """Adds a to the sum b, and what that addition lost to c."""
+    """Adds a to the sum b, and what that addition lost to c; not inlined, so that long rows do not
+    pay for it in registers, nor each of its uses in compile time."""
     return text.fill(
-        "static inline void two_sum_$F($F *b, $F *c, $F a) {\n"
+        "static __attribute__((noinline, cold)) void two_sum_$F($F *b, $F *c, $F a) {\n"
         "    $F s = *b + a, t = s - *b;\n"
         "    *c = *c + ((*b - (s - t)) + (a - t)); *b = s;\n}",
         vector,

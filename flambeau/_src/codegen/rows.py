@@ -56,6 +56,18 @@ class _Rows:
 
     # ---- parts of both loops
 
+    def spread(self, a: int, condition: str, pointer: str) -> str:
+        """A statement: where ``condition``, the one value at ``pointer`` fills a vector in ``buf``,
+        to which the pointer then goes."""
+        d = DTYPES[self.dtypes[a]]
+        vector = self.body.storage(self.dtypes[a])
+        self.text.scalar(d.short)
+        return (
+            f"if ({condition}) {{ const {vector} one = {self.text.use('dup', vector)}("
+            f"*(const {d.short}_u *){pointer}); {pointer} = buf + {a} * BUFFER;"
+            f" *({vector} *){pointer} = one; }}"
+        )
+
     def reductions(self, p: int) -> list[Reduction]:
         k, s = self.kernel, self.schedule
         return [
@@ -153,6 +165,9 @@ def _along(r: _Rows) -> None:
     b.put("for (i64 row = 0; row < n1; row++) {")
     b.indent = " " * 8
     b.put(" ".join(f"q[{a}] = ptr[{a}] + row * st[{r.n + a}];" for a in range(r.n)))
+    for a in range(r.n_out, r.n):
+        b.put(f"char *one{a} = q[{a}];")
+        b.put(r.spread(a, f"!st[{a}]", f"one{a}"))
     for p in range(s.n_passes):
         _along_pass(r, p)
     for o, v in enumerate(k.outs):
@@ -231,7 +246,10 @@ def _along_segment(r: _Rows) -> None:
     b.put(f"    m -= m % {r.lanes}; if (m > {r.lanes} * RUN) m = {r.lanes} * RUN;")
     for a in full:
         size = DTYPES[r.dtypes[a]].size
-        b.put(f"    p{a} = q[{a}] + j * {size}; s{a} = {r.lanes * size};")
+        if a < r.n_out:
+            b.put(f"    p{a} = q[{a}] + j * {size}; s{a} = {r.lanes * size};")
+        else:
+            b.put(f"    p{a} = one{a} + j * st[{a}]; s{a} = {r.lanes} * st[{a}];")
     b.put("} else {")
     b.put("    m = row_segment(k, q, st, j, n0, buf, p, step);")
     b.put("    " + " ".join(f"p{a} = p[{a}]; s{a} = step[{a}];" for a in full))
@@ -333,9 +351,11 @@ def _across_pass(r: _Rows, p: int) -> None:
         if a < r.n_out:
             b.put(f"char *p{a} = q{a} + j * st[{a}];")
         else:
+            b.put(f"char *p{a} = q{a} + j * st[{a}];")
+            b.put(r.spread(a, f"!e{a}", f"p{a}"))
             b.put(
-                f"char *p{a} = row_at(q{a} + j * st[{a}], e{a}, (now - 1) * e{a} +"
-                f" {r.lanes * size}, end{a}, buf, {a}, {size}, {r.lanes});"
+                f"else p{a} = row_at(p{a}, (now - 1) * e{a} + {r.lanes * size}, end{a},"
+                f" buf + {a} * BUFFER);"
             )
     if r.needs_index(p):
         i = b.text.type("i64", r.lanes)
@@ -446,12 +466,8 @@ def print_row_kernel(
     r = _Rows(symbol, kernel, schedule, text, lanes)
     for o, d in enumerate(kernel.out_dtypes):
         if kernel.row_outs[o]:
-            s = DTYPES[d]
-            text.type(s.short, lanes)
-            text.once(
-                f"scalar {s.short}",
-                f"typedef {_C_OF[s.short]} {s.short}_u __attribute__((aligned(1), may_alias));",
-            )
+            text.type(DTYPES[d].short, lanes)
+            text.scalar(DTYPES[d].short)
     _along(r)
     _across(r)
     sizes = ", ".join(str(DTYPES[d].size) for d in r.dtypes)
@@ -465,6 +481,3 @@ def print_row_kernel(
         "    row_driver(&k, ptr, strides, n0, n1, params);\n}"
     )
     text.parts.append("\n".join(r.body.lines))
-
-
-_C_OF = {d.short: d.c for d in DTYPES.values() if d.c}

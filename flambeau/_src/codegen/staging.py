@@ -41,7 +41,7 @@ enum { RUN = 128, BUFFER = 64 * RUN, ABREAST = 16, FINE_ALONG = 64, FINE_ACROSS 
 #define row_segment fl_row_segment_STAMP
 #define row_flush fl_row_flush_STAMP
 #define row_put fl_row_put_STAMP
-#define row_spread fl_row_spread_STAMP
+#define row_rest fl_row_rest_STAMP
 #define row_abreast fl_row_abreast_STAMP
 #define row_few fl_row_few_STAMP
 #define row_direct fl_row_direct_STAMP
@@ -51,16 +51,13 @@ i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 
                 char **p, i64 *step);
 void row_flush(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 m, char *const *p);
 void row_put(char *d, i64 stride, const char *s, i64 n, int size);
-char *row_spread(const char *s, char *to, int size, i64 n);
+char *row_rest(char *to, const char *s, i64 n);
 i64 row_abreast(const struct rows *k, i64 n0, int passes);
 int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1);
 int row_direct(const struct rows *k, const i64 *st);
-/* where vectors of rows are read: in place, or from a buffer, see row_spread */
-static inline char *row_at(char *s, i64 step, i64 bytes, char *end, char *buf, int operand,
-                           int size, i64 lanes) {
-    const int here = step && s + bytes <= end;
-    return __builtin_expect(here, 1) ? s
-        : row_spread(s, buf + operand * BUFFER, step ? 0 : size, step ? end - s : lanes);
+/* where vectors of rows are read: in place, or at the end of an operand from a buffer */
+static inline char *row_at(char *s, i64 bytes, char *end, char *buf) {
+    return __builtin_expect(s + bytes <= end, 1) ? s : row_rest(buf, s, end - s);
 }"""
 
 _COPIES = r"""
@@ -256,11 +253,9 @@ void free(void *);
 void row_put(char *d, i64 stride, const char *s, i64 n, int size) {
     scatter(d, stride, 0, s, 0, n, 1, size);
 }
-/* n times the one value at s (which is for all rows), or, with size 0, the n bytes that are left
-   of an operand whose vectors reach past its end */
-char *row_spread(const char *s, char *to, int size, i64 n) {
-    if (size) gather(to, 0, s, 0, 0, n, 1, size);
-    else if (n > 0) __builtin_memcpy(to, s, n);
+/* the n bytes that are left of an operand whose vectors reach past its end */
+char *row_rest(char *to, const char *s, i64 n) {
+    if (n > 0) __builtin_memcpy(to, s, n);
     return to;
 }
 /* whether several elements of one vector of rows may be taken at a time: see rows.py */
@@ -271,9 +266,10 @@ int row_few(const struct rows *k, const i64 *st, i64 n0, i64 n1) {
             few &= st[k->nops + a] == k->size[a] && st[a] >= k->size[a] && st[a] <= BUFFER / 8;
     return few;
 }
-/* whether a row can be read and written where it lies */
+/* whether a row can be read and written where it lies (or has one value all along) */
 int row_direct(const struct rows *k, const i64 *st) {
-    for (int a = 0; a < k->nops; a++) if (!k->per_row[a] && st[a] != k->size[a]) return 0;
+    for (int a = 0; a < k->nops; a++)
+        if (!k->per_row[a] && st[a] != k->size[a] && (a < k->nout || st[a])) return 0;
     return 1;
 }
 /* vectors of rows side by side: all of a block's data should stay in the second-level cache */
@@ -302,7 +298,7 @@ i64 row_segment(const struct rows *k, char *const *q, const i64 *st, i64 j, i64 
         if (k->per_row[a]) step[a] = 0;
         else if (st[a] == size && !tail) p[a] = q[a] + j * size;
         else if (a < k->nout) continue;
-        else if (st[a] == 0) { step[a] = 0; if (j == 0) row_spread(q[a], to, size, w); }
+        else if (st[a] == 0) step[a] = 0; /* spread when the row began */
         else {
             gather(to, 0, q[a] + j * st[a], st[a], 0, m, 1, size);
             if (tail) __builtin_memset(to + m * size, 0, (w - m) * size);
