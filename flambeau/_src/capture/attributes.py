@@ -247,6 +247,8 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
         return types.MethodType(attr.__func__, kind)
     if ta is staticmethod:
         return _class_value(s, kind, known, name, attr.__func__, False)
+    if ta is types.BuiltinFunctionType:
+        return attr
     if ta in _DESCRIPTORS:
         return s.native(attr.__get__, obj, kind)
     method = special(ta, "__get__")
@@ -392,6 +394,8 @@ def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
             return s.call(attr.fget, (self_,), {})
         if name == "__init__" and base is object:
             return types.MethodType(object.__init__, self_)
+        if ta is types.BuiltinFunctionType:
+            return attr
         if ta in _DESCRIPTORS:
             if type(self_) is FakeTensor:
                 raise Unsupported("super() of a tensor.")

@@ -288,6 +288,8 @@ def native_argument(s: Session, value: Any, iterable: bool) -> Any:
     kind = type(value)
     if kind in NATIVE or (kind is FakeTensor and not iterable) or kind is Generator:
         return value
+    if kind is iteration.SequenceIterator:
+        return iteration.UserIterator(s, value)
     if kind is types.FunctionType or kind is types.MethodType or kind is functools.partial:
         return Shim(s, value)
     if isinstance(value, type):

@@ -11,6 +11,7 @@ from flambeau._src.capture import library
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, LocalSource, Source
 from flambeau._src.capture.values.containers import same_items
+from flambeau._src.capture.values.iterators import SEQUENCE_ITERATORS, place
 
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Known
@@ -56,6 +57,9 @@ def effects(s: Session) -> list[Effect]:
 
 def _container(known: Known) -> list[Effect]:
     twin = known.inside
+    if type(twin) in SEQUENCE_ITERATORS:
+        now = place(twin)
+        return [] if now == known.before[0] else [Effect("iterator", known.source, None, now)]
     if isinstance(twin, dict):
         return _dict(known, twin)
     if isinstance(twin, (set, frozenset)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,13 @@ class Emission:
         rebuild = self.rebuild
         kind = effect.kind
         name = rebuild.temporary()
+        if kind == "iterator":
+            target = rebuild.source(_of(effect))
+            if effect.value is None:
+                drain = make.as_callable(make.load_const(collections.deque)) + target
+                return [], drain + make.load_const(0) + make.call(2) + make.pop_top()
+            move = target + make.load_method("__setstate__") + make.load_const(effect.value)
+            return [], move + make.call(1) + make.pop_top()
         if kind == "delete attribute":
             args = rebuild.source(_of(effect)) + make.load_const(effect.name)
             return [], rebuild._call(object.__delattr__, args, 2) + make.pop_top()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
 from flambeau._src.capture.guards import Guard, Kind
+from flambeau._src.capture.natives import NATIVE, inert
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import (
     AttrSource,
@@ -27,7 +28,7 @@ from flambeau._src.capture.source import (
     Source,
     TypeSource,
 )
-from flambeau._src.capture.values import containers, tensors
+from flambeau._src.capture.values import containers, iterators, tensors
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
 from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
@@ -120,6 +121,20 @@ class Heap:
             enter = next(e for k, e in containers.ENTER.items() if isinstance(value, k))
             if kind.__dictoffset__ and kind is not collections.OrderedDict and value.__dict__:
                 enter = containers.refuse_attributes
+        if kind in iterators.SEQUENCE_ITERATORS:
+            self.guard(Kind.TYPE, source, kind)
+            self.distinct.append(source)
+            return iterators.enter(self, value, source)
+        if enter is None and kind in NATIVE:
+            raise Unsupported(
+                f"A {kind.__name__} from outside is used, which would be used up or changed.",
+                "Pass a list or a tuple.",
+            )
+        if enter is None and isinstance(value, (int, float, str, bytes, complex)):
+            if not inert(kind):
+                raise Unsupported(f"A {kind.__name__} from outside compares by Python code.")
+            self.guard(Kind.EQUALS, source, value)
+            return self._know(value, value, source).inside
         if enter is None and library.is_module(value):
             self.session.modules.enter(self._know(value, value, source))
             return value

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "END_FOR_KEEPS_ITERATOR",
+    "SequenceIterator",
     "UserIterator",
     "items",
     "iterator",
@@ -54,7 +55,7 @@ class UserIterator:
         raise error
 
 
-class _Sequence:
+class SequenceIterator:
     """The iterator of an object that has only `__getitem__`."""
 
     __slots__ = ("at", "inside")
@@ -72,7 +73,7 @@ def _is_native(value: Any) -> bool:
 def iterator(s: Session, value: Any) -> Any:
     """`iter(value)`."""
     kind = type(value)
-    if kind is Generator or kind in ITERATORS or kind is UserIterator or kind is _Sequence:
+    if kind is Generator or kind in ITERATORS or kind is UserIterator or kind is SequenceIterator:
         return value
     if kind in CONTAINERS or kind in ATOMS:
         return s.native(iter, value)
@@ -83,13 +84,13 @@ def iterator(s: Session, value: Any) -> Any:
         return iter(list(value))
     if method is None:
         if special(kind, "__getitem__") is not None:
-            return _Sequence(value)
+            return SequenceIterator(value)
         return s.raise_(TypeError(f"'{kind.__name__}' object is not iterable"))
     if type(method) is types.FunctionType:
         if isinstance(value, type):
             return s.native(iter, value)
         found = s.call(method, (value,), {})
-        if type(found) in ITERATORS or type(found) in (Generator, _Sequence):
+        if type(found) in ITERATORS or type(found) in (Generator, SequenceIterator):
             return found
         if special(type(found), "__next__") is None:
             text = f"iter() returned non-iterator of type '{type(found).__name__}'"
@@ -117,7 +118,7 @@ def next_(s: Session, it: Any) -> Any:
         return s.recorder.watch(next, (it,), {}) if kind in _CALLING else s.native(next, it)
     if kind is UserIterator:
         return next_(s, it.inside)
-    if kind is _Sequence:
+    if kind is SequenceIterator:
         method = special(type(it.inside), "__getitem__")
         try:
             value = s.call(method, (it.inside, it.at), {})
@@ -144,7 +145,7 @@ def native_iterable(s: Session, value: Any) -> Any:
         return value
     if is_tensor(value):
         return unbound(s, value)
-    if isinstance(value, (UserIterator, _Sequence)):
+    if isinstance(value, (UserIterator, SequenceIterator)):
         return UserIterator(s, value)
     it = iterator(s, value)
     return it if _is_native(it) else UserIterator(s, it)

@@ -19,7 +19,7 @@ from flambeau._src.capture.bytecode import make
 from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.interpreter import Pending
-from flambeau._src.capture.iteration import UserIterator
+from flambeau._src.capture.iteration import SequenceIterator, UserIterator
 from flambeau._src.capture.natives import ITERATORS
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
@@ -422,6 +422,12 @@ def _plan_user_iterator(r: Rebuild, value: Any) -> Plan:
     return Plan(value, "same", [value.inside])
 
 
+def _plan_sequence(r: Rebuild, value: Any) -> Plan:
+    if value.at:
+        raise Unsupported("An iterator that has begun leaves the graph.")
+    return Plan(value, "call", [value.inside], (iter, ()))
+
+
 def _plan_generator(r: Rebuild, value: Any) -> Plan:
     if value.started or value.done or value.call is None:
         raise Unsupported("A generator that has begun leaves the graph.", "Make it a list.")
@@ -450,6 +456,7 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     types.MethodWrapperType: _plan_bound,
     Shim: _plan_shim,
     UserIterator: _plan_user_iterator,
+    SequenceIterator: _plan_sequence,
     Generator: _plan_generator,
     type({}.keys()): _plan_view,
     type({}.values()): _plan_view,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -130,10 +131,16 @@ def store_global(s: Session, f: Frame, i: Instruction) -> None:
     scopes.write(s, f, i.argval, f.stack.pop())
 
 
-@opcode("DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "LOAD_BUILD_CLASS")
+@opcode("DELETE_GLOBAL", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS")
 def refuse(s: Session, f: Frame, i: Instruction) -> None:
     """What changes names in ways that are not followed."""
     raise Unsupported(f"The instruction {i.opname} is not captured.")
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(s: Session, f: Frame, i: Instruction) -> None:
+    """What makes classes: its call is a break."""
+    f.stack.append(builtins.__build_class__)
 
 
 @opcode("LOAD_ASSERTION_ERROR")
