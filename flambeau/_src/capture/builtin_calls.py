@@ -384,6 +384,8 @@ def _binary(symbol: str) -> Handler:
     return binary
 
 
+_BINARY_FUNCTIONS = tuple(arithmetic.SYMBOLS)
+
 FUNCTIONS: dict[Any, Handler] = {
     len: _len,
     isinstance: _isinstance,
@@ -433,6 +435,36 @@ FUNCTIONS: dict[Any, Handler] = {
     _native.set_grad: _set_grad,
 }
 FUNCTIONS.update({fn: _binary(symbol) for fn, symbol in arithmetic.SYMBOLS.items()})
+
+#: How many arguments the functions take that check nothing themselves; keywords: those listed.
+ARITY: dict[Any, tuple[int, int]] = {
+    **dict.fromkeys((len, callable, id, hash, any, all, repr, ascii, abs), (1, 1)),
+    **dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)),
+    **dict.fromkeys((iter, next, format), (1, 2)),
+    **dict.fromkeys((setattr, operator.setitem), (3, 3)),
+    **dict.fromkeys((functools.reduce, getattr), (2, 3)),
+    **dict.fromkeys((sorted, vars, dir, sys.exc_info), (0, 1)),
+    **dict.fromkeys((round, sum), (1, 2)),
+    **dict.fromkeys((operator.getitem, operator.delitem, operator.contains), (2, 2)),
+    **dict.fromkeys((operator.is_, operator.is_not, *_BINARY_FUNCTIONS), (2, 2)),
+    **dict.fromkeys((operator.truth, operator.not_, operator.neg, operator.pos), (1, 1)),
+    **dict.fromkeys((operator.invert, operator.inv, operator.abs), (1, 1)),
+    **dict.fromkeys((list, tuple, bool), (0, 1)),
+    **dict.fromkeys((int, complex), (0, 2)),
+    float: (0, 1),
+    str: (0, 3),
+    bytes: (0, 3),
+}
+KEYWORDS = frozenset((sum, max, min, sorted, round, pow, int, complex, str, bytes, print))
+
+
+def fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a handled function takes so many arguments, and keywords."""
+    low, high = ARITY.get(fn, (0, 1 << 30))
+    if kwargs and fn in ARITY and fn not in KEYWORDS:
+        return False
+    return low <= len(args) <= high or (fn in KEYWORDS and bool(kwargs))
+
 
 DESCRIPTORS: dict[Any, Handler] = {
     object.__setattr__: _object_setattr,

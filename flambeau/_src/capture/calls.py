@@ -192,7 +192,10 @@ def _closure(s: Session, fn: Any, code: types.CodeType, locals_: list[Any]) -> N
             place = ItemSource(AttrSource(source, "__closure__"), i)
             locals_[first + i] = heap.enter_cell(cell, AttrSource(place, "cell_contents"))
         else:
-            value = cell.cell_contents
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                raise Unsupported(f"A variable of {fn.__qualname__} has no value yet.") from None
             trusted = type(value) in ATOMS or is_reference(value)
             if not trusted and type(value) is not types.FunctionType:
                 raise Unsupported(f"The closure of {fn.__qualname__} cannot be guarded.")
@@ -227,6 +230,8 @@ def _tensor_method(
 def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = builtin_calls.CLASSES.get(cls)
     if handler is not None:
+        if not builtin_calls.fits(cls, args, kwargs):
+            return s.native(cls, *args, **kwargs)
         return handler(s, args, kwargs)
     if classes.is_native_class(cls):
         return _native_class(s, cls, args, kwargs)
@@ -247,6 +252,8 @@ def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _native_class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if cls is frozenset and len(args) == 1 and type(args[0]) is frozenset:
+        return args[0]
     if cls in (set, frozenset) and args:
         found = iteration.items(s, args[0])
         for v in found:
@@ -308,6 +315,8 @@ def native_argument(s: Session, value: Any, iterable: bool) -> Any:
 def _builtin(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = builtin_calls.FUNCTIONS.get(fn)
     if handler is not None:
+        if not builtin_calls.fits(fn, args, kwargs):
+            return s.native(fn, *args, **kwargs)
         return handler(s, args, kwargs)
     self_ = fn.__self__
     if self_ is None or isinstance(self_, types.ModuleType):

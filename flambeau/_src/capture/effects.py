@@ -86,6 +86,14 @@ def _dict(known: Known, twin: dict[Any, Any]) -> list[Effect]:
             if i >= len(before) or not same_items([kv[1]], [before[i][1]])
         ]
         return [Effect("item", known.source, k, v) for k, v in changed]
+    left = [kv for kv in before if any(kv[0] is k for k in keys)]
+    if left and same_items(keys[: len(left)], [k for k, _ in left]):
+        gone = [kv[0] for kv in before if not any(kv[0] is k for k in keys)]
+        out = [Effect("delete item", known.source, k) for k in gone]
+        for i, (k, v) in enumerate(now):
+            if i >= len(left) or not same_items([v], [left[i][1]]):
+                out.append(Effect("item", known.source, k, v))
+        return out
     return [Effect("dict", known.source, None, now)]
 
 

@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture.bytecode import Instruction, Program, assemble, make
+from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
 from flambeau._src.capture.outcome import Region
 from flambeau._src.capture.rebuild import Rebuild
@@ -40,7 +40,7 @@ class Emission:
             for value in values:
                 for part in value if effect.kind == "dict" else (value,):
                     self.rebuild.need(part)
-            if effect.kind == "item":
+            if effect.kind in ("item", "delete item"):
                 self.rebuild.need(effect.name)
 
     def need(self, values: list[Any]) -> None:
@@ -128,6 +128,9 @@ class Emission:
                 return [], drain + make.load_const(0) + make.call(2) + make.pop_top()
             move = target + make.load_method("__setstate__") + make.load_const(effect.value)
             return [], move + make.call(1) + make.pop_top()
+        if kind == "delete item":
+            code = rebuild.source(_of(effect)) + rebuild.value(effect.name)
+            return [], code + make.delete_subscr()
         if kind == "delete attribute":
             args = rebuild.source(_of(effect)) + make.load_const(effect.name)
             return [], rebuild._call(object.__delattr__, args, 2) + make.pop_top()
@@ -178,7 +181,7 @@ class Emission:
         for name in names:
             program.instructions += make.load_fast(name)
         program.instructions += make.return_value()
-        return finish(program, self.frame)
+        return finish(program)
 
 
 _MANY = frozenset(("list", "dict", "set", "deque"))
@@ -249,6 +252,17 @@ def begin(frame: Frame) -> Program:
     return program
 
 
-def finish(program: Program, frame: Frame) -> types.CodeType:
-    """Assemble, with the function's first line as the place of what was made."""
+def finish(program: Program) -> types.CodeType:
+    """Assemble. A piece of code that was put in twice is copied: instructions stand once."""
+    seen: set[int] = set()
+    out = []
+    where = Positions(program.firstlineno)  # every instruction has a line: frames are asked for it
+    for x in program.instructions:
+        if id(x) in seen:
+            x = x.copy()
+        seen.add(id(x))
+        if x.where is None:
+            x.where = where
+        out.append(x)
+    program.instructions = out
     return assemble(program)

@@ -91,6 +91,8 @@ def capture(
             raise InternalError(
                 f"An exception of the program escaped: {raised.error!r}", frame.where()
             ) from raised
+        except RecursionError:
+            return Skip("The capture needs more stack than there is.", True, None)
         except Exception as error:
             raise InternalError(f"{type(error).__name__}: {error}", frame.where()) from error
         finally:

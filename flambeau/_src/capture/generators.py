@@ -38,9 +38,16 @@ class Generator:
         self.frame.stack.append(value)
         return self._run()
 
-    def throw_(self, error: BaseException) -> Any:
+    def throw_(self, error: Any, value: Any = None, trace: Any = None) -> Any:
         """Raise inside, where the frame is suspended; the next item, if it goes on."""
         session = self.session
+        if value is not None or trace is not None:
+            raise Unsupported("`throw` is called with a type, a value and a traceback.")
+        if isinstance(error, type) and issubclass(error, BaseException):
+            error = session.call(error, (), {})
+        if not isinstance(error, BaseException):
+            text = "exceptions must be classes or instances deriving from BaseException, not "
+            session.raise_(TypeError(text + type(error).__name__))
         self._enter()
         if self.done or not self.started:
             self.running = False

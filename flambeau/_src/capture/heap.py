@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
@@ -117,8 +118,10 @@ class Heap:
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)
-        if enter is None and isinstance(value, tuple(containers.ENTER)):
-            enter = next(e for k, e in containers.ENTER.items() if isinstance(value, k))
+        if kind in (weakref.ProxyType, weakref.CallableProxyType):
+            raise Unsupported("A weak proxy is used.")
+        if enter is None and issubclass(kind, tuple(containers.ENTER)):
+            enter = next(e for k, e in containers.ENTER.items() if issubclass(kind, k))
             if kind.__dictoffset__ and kind is not collections.OrderedDict and value.__dict__:
                 enter = containers.refuse_attributes
         if kind in iterators.SEQUENCE_ITERATORS:

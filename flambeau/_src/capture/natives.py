@@ -24,6 +24,7 @@ from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.core.size import Size
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def passive(kind: type) -> bool:
 def check_key(s: Session, key: Any) -> None:
     """Refuse a key whose hash or comparison is Python code."""
     kind: Any = type(key)
-    if kind in ATOMS or kind is FakeTensor:
+    if kind in ATOMS or isinstance(key, Tensor):
         return
     if kind is tuple or kind is frozenset:
         for k in key:

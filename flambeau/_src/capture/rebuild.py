@@ -229,7 +229,8 @@ class Rebuild:
     def load_sources(self) -> Code:
         """Code that puts all needed sources into temporaries."""
         out: Code = []
-        for source in list(self.sources):
+        order = {s: (len(list(s.path())), not isinstance(s, KeySource)) for s in self.sources}
+        for source in sorted(self.sources, key=order.__getitem__):  # what others start from first
             if isinstance(source, LocalSource) and not source.is_cell:
                 continue  # never changed by the replacement
             name = self.sources[source] = self.sources[source] or self.temporary()
@@ -400,6 +401,8 @@ def _plan_partial(r: Rebuild, value: Any) -> Plan:
 
 
 def _plan_method(r: Rebuild, value: Any) -> Plan:
+    if type(value.__self__) is Generator:
+        raise Unsupported("A method of a generator leaves the graph.")
     return Plan(value, "call", [value.__func__, value.__self__], (types.MethodType, ()))
 
 

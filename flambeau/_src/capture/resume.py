@@ -12,9 +12,16 @@ import types
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture.bytecode import ExceptionEntry, Instruction, Program, assemble, make
+from flambeau._src.capture.bytecode import (
+    ExceptionEntry,
+    Instruction,
+    Positions,
+    Program,
+    assemble,
+    make,
+)
 from flambeau._src.capture.bytecode.decode import decode
-from flambeau._src.capture.emit import Emission, begin
+from flambeau._src.capture.emit import Emission, begin, finish
 from flambeau._src.capture.interpreter import NULL, Frame
 from flambeau._src.capture.outcome import Unsupported
 
@@ -106,7 +113,7 @@ class _Break:
         if self.ins.opname in _ENDS:
             self._native_end(out, places)
             self._guarded(program, out, places, locals_, frozenset())
-            return assemble(program), []
+            return finish(program), []
         depth = self._depth()
         used = self._operands(len(stack))
         below = places[: len(stack) - used]
@@ -130,7 +137,7 @@ class _Break:
             out += taken + self._tail(goal, below, kept, jumped, locals_)
         if depth is not None:
             self._protect(program, native[0], native[-1], locals_, start)
-        return assemble(program), self.resumes
+        return finish(program), self.resumes
 
     # ---- the stack around the instruction ----
 
@@ -405,7 +412,8 @@ def resume_code(
     for x in body:
         if x.argval in own and x.flag == "cell":
             x.flag = "free"
-    program.instructions = [*head, *body]
+    place = goal_ins.where or Positions(program.firstlineno)
+    program.instructions = [*make.located(head, place), *body]
     code = assemble(program)
     table[key] = code
     table[code] = (origin, _shift(code, origin))

@@ -63,12 +63,20 @@ def convert(s: Session, how: str, value: Any) -> str:
                 args = value.args
                 return "" if not args else convert(s, "str", args[0] if len(args) == 1 else args)
             break
-    if kind in (list, tuple, dict):
+    if kind in (list, tuple, dict) and _shallow(value, 0):
         return _container(s, value)
     raise Unsupported(
         f"A {kind.__name__} is made into text.",
         "Format it outside of the compiled function, or after it.",
     )
+
+
+def _shallow(value: Any, depth: int) -> bool:
+    """Whether nested containers end somewhere near: they may contain themselves."""
+    if depth > 20:
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return all(_shallow(v, depth + 1) for v in parts if type(v) in (list, tuple, dict))
 
 
 def _container(s: Session, value: Any) -> str:

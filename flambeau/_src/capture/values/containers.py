@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.guards import Kind
+from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source
 from flambeau._src.capture.values.constant import is_plain
@@ -129,6 +130,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
                 place: Source = ItemSource(source, key)
             else:
                 place = ItemSource(source, KeySource(source, i))
+                check_key(heap.session, key)
                 key = heap.enter(key, KeySource(source, i))
             store(twin, key, heap.enter(item, place))
     known.before = list(twin.items())
