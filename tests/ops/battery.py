@@ -256,9 +256,12 @@ def check_bfloat16(op: Op, wide: Sample) -> None:
         function_of(op)(*narrow.args, **narrow.kwargs),
         function_of(op)(*exact.args, **exact.kwargs),
     )
-    for g, w in zip(outputs(got), outputs(want), strict=True):
+    main = op.decl.differentiable
+    for i, (g, w) in enumerate(zip(outputs(got), outputs(want), strict=True)):
         if not g.dtype.is_floating_point or not g.numel():
             continue
+        if isinstance(main, tuple) and i not in main:
+            continue  # what only the backward reads may be wider
         assert g.dtype is torch.bfloat16, g.dtype
         scale = w.abs().max().item() if w.numel() else 0
         finite = scale if scale == scale and scale != float("inf") else 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
@@ -196,6 +197,12 @@ class FlashAttentionCpu(Opaque):
     public = "function"
     differentiable = (0,)
     node_name = "ScaledDotProductFlashAttentionForCpu"
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 2, 3, 4)), s.tensor((2, 2, 5, 4)), s.tensor((2, 2, 5, 4)))
+        yield s.sample(
+            s.tensor((1, 2, 4, 8)), s.tensor((1, 2, 4, 8)), s.tensor((1, 2, 4, 8)), 0.0, True
+        )
 
     def meta(
         q: Tensor, k: Tensor, v: Tensor, dropout_p: float, is_causal: bool, mask: Any, scale: Any

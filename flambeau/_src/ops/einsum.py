@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau._src.core.tensor import Tensor
@@ -18,6 +18,25 @@ class Einsum(Composite):
 
     schema = "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"
     public = ""
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample("bij,bjk->bik", [s.tensor((2, 3, 4)), s.tensor((2, 4, 5))])
+        yield s.sample("ij->ji", [s.tensor((3, 4))])
+        yield s.sample("...i,i", [s.tensor((2, 3, 4)), s.tensor((4,))])
+        yield s.sample("ii->i", [s.tensor((4, 4))])
+        yield s.sample("ij,jk", [s.tensor((0, 3)), s.tensor((3, 2))])
+        yield s.sample(",", [s.tensor(()), s.tensor(())])
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "does not match the number of dimensions", "ij", [s.tensor((3,))]
+        )
+        yield s.error(
+            RuntimeError,
+            "does not broadcast with previously seen size",
+            "ij,jk",
+            [s.tensor((2, 3)), s.tensor((4, 2))],
+        )
 
     @staticmethod
     def decompose(equation: str, tensors: Any, path: Any) -> Tensor:

@@ -443,6 +443,20 @@ class Linear(Composite):
     public = "nn"
     out = "out"
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3)), s.tensor((4, 3)), s.tensor((4,)))
+        yield s.sample(s.tensor((2, 5, 3)), s.tensor((4, 3)))
+        yield s.sample(s.tensor((0, 3)), s.tensor((4, 3)), s.tensor((4,)))
+        yield s.sample(s.tensor((2, 2, 2, 3)), s.tensor((4, 3)), s.tensor((4,)))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "mat1 and mat2 shapes cannot be multiplied",
+            s.tensor((2, 3)),
+            s.tensor((4, 5)),
+        )
+
     def decompose(input: Tensor, weight: Tensor, bias: Any) -> Tensor:
         n = input.dim()
         if bias is None:

@@ -68,6 +68,15 @@ class _Softmax(Opaque):
     out = "out"
     node_name = "Softmax"
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, False)
+        yield s.sample(s.tensor((3, 4)), -1, False)
+        yield s.sample(s.tensor(()), 0, False)
+        yield s.sample(s.tensor((0, 3)), 1, False)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2, False)
+
     def expr(k: Any, x: Any) -> Any:
         e = k.exp(x - k.max(x))
         return e / k.sum(e)
@@ -94,6 +103,15 @@ class _LogSoftmax(Opaque):
     public = "function"
     out = "out"
     node_name = "LogSoftmax"
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, False)
+        yield s.sample(s.tensor((3, 4)), -1, False)
+        yield s.sample(s.tensor(()), 0, False)
+        yield s.sample(s.tensor((0, 3)), 1, False)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2, False)
 
     def expr(k: Any, x: Any) -> Any:
         d = x - k.max(x)

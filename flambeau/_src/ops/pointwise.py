@@ -734,6 +734,22 @@ class ClampTensor(Pointwise):
     schema = "clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor"
     aliases = ("clip",)
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), s.tensor((5,), -1, 0), s.tensor((5,), 0, 1))
+        yield s.sample(s.tensor((3, 4)), s.tensor((4,)))
+        yield s.sample(s.tensor((3, 4)), None, s.tensor((3, 1)))
+        yield s.sample(s.tensor(()), s.tensor(()))
+        yield s.sample(s.tensor((0, 3)), s.tensor((3,)))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "At least one of .min. or .max. must not be None",
+            s.tensor((2,)),
+            None,
+            None,
+        )
+
     def check(x: Any, low: Any, high: Any) -> None:
         if low is None and high is None:
             raise RuntimeError("torch.clamp: At least one of 'min' or 'max' must not be None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -110,12 +111,32 @@ def _max(d: int) -> None:
     ) -> Tensor:
         return getattr(aten, name)(x, kernel, stride, padding, dilation, ceil)[0]
 
+    def samples(s: Any) -> Iterator[Any]:
+        """Unbatched too, padded, dilated, without a batch; windows that reach over the end."""
+        size = (6, 7, 8)[:d]
+        yield s.sample(s.tensor((2, 3, *size)), [2] * d)
+        yield s.sample(s.tensor((3, *size)), [3] * d, [2] * d, [1] * d)
+        yield s.sample(s.tensor((1, 2, *size)), [2] * d, [1] * d, [0] * d, [2] * d)
+        yield s.sample(s.tensor((1, 2, *size)), [3] * d, [2] * d, [0] * d, [1] * d, True)
+        yield s.sample(s.tensor((0, 3, *size)), [2] * d)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        x = s.tensor((1, 2, *(5,) * d))
+        yield s.error(RuntimeError, "stride should not be zero", x, [2] * d, [0] * d)
+        yield s.error(RuntimeError, "pad must be non-negative", x, [2] * d, [2] * d, [-1] * d)
+        yield s.error(RuntimeError, "pad should be at most half", x, [2] * d, [2] * d, [2] * d)
+        yield s.error(RuntimeError, "Output size is too small", x, [6] * d)
+        yield s.error(RuntimeError, "tensor expected for input", s.tensor((5,)), [2] * d)
+        yield s.error(NotImplementedError, "not implemented for 'Bool'", x > 0, [2] * d)
+
     type(
         f"MaxPool{d}dIndices",
         (Opaque,),
         {
             "__doc__": "The largest of each window and where it stands.",
             "schema": f"{name}(Tensor self, {args}) -> (Tensor, Tensor)",
+            "samples": samples,
+            "error_samples": error_samples,
             "__module__": __name__,
             "public": "nn",
             "out": "out",

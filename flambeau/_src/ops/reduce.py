@@ -272,6 +272,31 @@ def even_share(g: Any, x: Any, value: Any, dim: Any, keepdim: bool) -> Any:
     return g * mask / count
 
 
+def variance_samples(s: Any) -> Iterator[Any]:
+    yield s.sample(s.tensor((2, 3, 4, 5)), [1, 3])
+    yield s.sample(s.tensor((3, 4)), [0], correction=0, keepdim=True)
+    yield s.sample(s.tensor((2, 3, 4)), None, correction=1)
+    yield s.sample(s.tensor((0, 3)), [1])
+    yield s.sample(s.tensor(()), [0], correction=0)
+
+
+def variance_errors(s: Any) -> Iterator[Any]:
+    yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), [2])
+
+
+def along_samples(s: Any) -> Iterator[Any]:
+    """Of reductions along one dimension that need elements there."""
+    for shape, dim, keep in (
+        ((2, 3, 4, 5), 1, False), ((3, 4), -1, True), ((), 0, False), ((0, 3), 1, False),
+    ):  # fmt: skip
+        yield s.sample(s.tensor(shape), dim, keep)
+
+
+def along_errors(s: Any) -> Iterator[Any]:
+    yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2)
+    yield s.error(IndexError, "to have non-zero size", s.tensor((2, 0)), 1)
+
+
 def _extremes(name: str) -> None:
     """Over all elements, over several dimensions, and of two tensors."""
 
@@ -357,6 +382,8 @@ def _places(name: str) -> None:
         {
             "__doc__": f"The {name} along a dimension, and where it stands.",
             "__module__": __name__,
+            "samples": along_samples,
+            "error_samples": along_errors,
             "schema": f"{name}.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, "
             "Tensor indices)",
             "result_types": (None, "int64"),
@@ -497,6 +524,8 @@ def _moments() -> None:
         "VarMean",
         (Variance,),
         {
+            "samples": variance_samples,
+            "error_samples": variance_errors,
             "schema": f"var_mean.correction{args} -> (Tensor, Tensor)",
             "expr": _variance,
             "vjp": pair_vjp(var_vjp),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -16,6 +17,15 @@ from flambeau._src.ops.reduce import value_gradient
 
 def work_dtype(x: Tensor, dtype: Any) -> dt.dtype:
     return dtype or (dt.int64 if dt.is_integral(x.dtype) else x.dtype)
+
+
+def scan_samples(s: Any) -> Iterator[Any]:
+    for shape, dim in (((2, 3, 4, 5), 1), ((3, 4), -1), ((), 0), ((0, 3), 0), ((3, 0), 1)):
+        yield s.sample(s.tensor(shape), dim)
+
+
+def dim_errors(s: Any) -> Iterator[Any]:
+    yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2)
 
 
 def _scan(name: str, vjp: Any) -> None:
@@ -52,6 +62,8 @@ def _scan(name: str, vjp: Any) -> None:
             "vjp": vjp,
             "inplace": True,
             "out": "out",
+            "samples": scan_samples,
+            "error_samples": dim_errors,
             "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
         },
     )
@@ -205,6 +217,15 @@ class SortStable(Opaque):
     out_args = ("values", "indices")
     differentiable = (0,)
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), stable=False, dim=1)
+        yield s.sample(s.tensor((3, 4)), stable=True, dim=0, descending=True)
+        yield s.sample(s.tensor(()), stable=None, dim=0)
+        yield s.sample(s.tensor((0, 3)), stable=False, dim=1)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), stable=False, dim=2)
+
     def meta(x: Tensor, stable: Any, dim: int, descending: bool) -> Any:
         wrap_dim(dim, x.dim())
         if x.dtype.is_complex:
@@ -288,6 +309,16 @@ class Topk(Opaque):
     out = "values"
     out_args = ("values", "indices")
     differentiable = (0,)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), 2, 1)
+        yield s.sample(s.tensor((3, 4)), 3, -1, False)
+        yield s.sample(s.tensor(()), 1)
+        yield s.sample(s.tensor((0, 3)), 2)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "selected index k out of range", s.tensor((2, 3)), 4)
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 1, 2)
 
     def meta(x: Tensor, k: int, dim: int, largest: bool, sorted_: bool) -> Any:
         d = wrap_dim(dim, x.dim())
