@@ -122,6 +122,8 @@ class Gelu(Pointwise):
     def samples(s: Any) -> Iterator[Any]:
         for approximate in ("none", "tanh"):
             yield s.sample(s.tensor((3, 5)), approximate=approximate)
+        for shape in ((), (0, 3), (2, 3, 4, 5)):
+            yield s.sample(s.tensor(shape))
 
 
 class GeluBackward(Pointwise):

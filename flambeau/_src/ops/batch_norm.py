@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -208,6 +209,12 @@ class NativeBatchNorm(Opaque):
     differentiable = (0,)
     meta = _forward_meta
     vjp = _forward_vjp
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(
+            s.tensor((2, 3, 4, 5)), s.tensor((3,)), s.tensor((3,)), None, None, True, 0.1, 1e-5
+        )
+        yield s.sample(s.tensor((4, 3)), None, None, None, None, True, 0.1, 1e-5)
 
     def kernel(outs: Any, *args: Any) -> None:
         _forward(outs, *args)

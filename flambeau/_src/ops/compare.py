@@ -11,7 +11,7 @@ from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method
 from flambeau._src.ops.kinds import Composite, Pointwise, number_type
-from flambeau._src.ops.pointwise import binary_samples, unary_samples
+from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, unary_samples
 from flambeau._src.ops.promote import result_type
 
 
@@ -23,6 +23,7 @@ class Comparison(Pointwise):
     number_operands = True
     differentiable = False
     samples = binary_samples
+    error_samples = broadcast_errors
 
 
 def _compare(name: str, operator: Any, aliases: tuple[str, ...] = ()) -> None:
@@ -163,6 +164,22 @@ class Where(Pointwise):
     out = "self_out"
     out_dtype = "exact"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "must match the size of tensor b",
+            s.tensor((2, 3)) > 0,
+            s.tensor((2, 4)),
+            s.tensor((2, 4)),
+        )
+        yield s.error(
+            RuntimeError,
+            "where expected condition to be a boolean tensor",
+            s.tensor((2,)),
+            s.tensor((2,)),
+            s.tensor((2,)),
+        )
+
     def check(c: Any, a: Any, b: Any) -> None:
         if c.dtype is not dt.bool_ and c.dtype is not dt.uint8:
             raise RuntimeError(
@@ -184,6 +201,9 @@ class Where(Pointwise):
     def samples(s: Any) -> Iterator[Any]:
         yield s.sample(s.tensor((3, 4)) > 0, s.tensor((3, 4)), s.tensor((3, 4)))
         yield s.sample(s.tensor((3, 1)) > 0, s.tensor((4,)), s.tensor(()))
+        yield s.sample(s.tensor((0, 3)) > 0, s.tensor((3,)), s.tensor((0, 3)))
+        big = (2, 3, 4, 5)
+        yield s.sample(s.tensor(big) > 0, s.tensor(big), s.tensor((3, 1, 1)))
 
 
 def wrapped(v: Any) -> Tensor:

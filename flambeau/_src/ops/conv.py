@@ -46,6 +46,34 @@ class Convolution(Opaque):
     out = "out"
     autocast = "lower"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "expected input.2, 3, 5, 5. to have 2 channels",
+            s.tensor((2, 3, 5, 5)),
+            s.tensor((4, 2, 3, 3)),
+            None,
+            (1, 1),
+            (0, 0),
+            (1, 1),
+            False,
+            (0, 0),
+            1,
+        )
+        yield s.error(
+            RuntimeError,
+            "weight should have at least three dimensions",
+            s.tensor((2, 3, 5)),
+            s.tensor((4, 3)),
+            None,
+            (1,),
+            (0,),
+            (1,),
+            False,
+            (0,),
+            1,
+        )
+
     def meta(
         x: Tensor,
         w: Tensor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -150,6 +151,17 @@ class Copy(Declaration):
     public = "method"
     inplace = True
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), s.tensor((5,)))
+        yield s.sample(s.tensor((3, 4)), s.tensor((3, 4)).t().contiguous().t())
+        yield s.sample(s.tensor(()), s.tensor(()))
+        yield s.sample(s.tensor((0, 3)), s.tensor((1, 3)))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "must match the size of tensor b", s.tensor((2, 3)), s.tensor((2, 4))
+        )
+
     def run(self: Tensor, src: Tensor, non_blocking: bool) -> Tensor:
         check_expands(src, self.shape)
         out = _plain_clone(self)
@@ -178,6 +190,11 @@ class FillScalar(Declaration):
     schema = "fill.Scalar(Tensor self, Scalar value) -> Tensor"
     kind = "copy"
     inplace = True
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), 2)
+        yield s.sample(s.tensor(()), 1.5)
+        yield s.sample(s.tensor((0, 3)), 1)
 
     def run(self: Tensor, value: Any) -> Tensor:
         out = _native.empty(self.shape, self.dtype, self.device, layout.strides_like(self, None))
@@ -337,6 +354,11 @@ class ToCopy(Declaration):
     kind = "copy"
     public = "function"
     out = "out"
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)))
+        yield s.sample(s.tensor(()))
+        yield s.sample(s.tensor((0, 3)), dtype=dt.int32)
 
     def meta(
         self: Tensor,

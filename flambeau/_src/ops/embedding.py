@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -50,6 +51,9 @@ class Embedding(Read):
     )
     out = "out"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "must be 2-D", s.tensor((3,)), s.ints((2,), 0, 2))
+
     def meta(
         weight: Tensor, indices: Tensor, padding_idx: int, scale: bool, sparse: bool
     ) -> TensorSpec:
@@ -82,6 +86,9 @@ class Embedding(Read):
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((5, 3)), s.ints((2, 4), 0, 5))
+        yield s.sample(s.tensor((5, 3)), s.ints((), 0, 5))
+        yield s.sample(s.tensor((5, 3)), s.ints((0, 2), 0, 5))
+        yield s.sample(s.tensor((5, 3)), s.ints((2, 1, 3), 2, 5), 1)
 
 
 class EmbeddingDenseBackward(Opaque):

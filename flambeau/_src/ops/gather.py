@@ -3,7 +3,7 @@ take and put. All run on `_native.indexed` (csrc/indexed.c)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -157,6 +157,18 @@ class Gather(Read):
     schema = "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"
     out = "out"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "same number of dimensions", s.tensor((2, 3)), 0, s.ints((2,), 0, 2)
+        )
+        yield s.error(
+            RuntimeError,
+            "index 5 is out of bounds for dimension 0 with size 2",
+            s.tensor((2,)),
+            0,
+            s.ints((1,), 5, 6),
+        )
+
     def meta(t: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> TensorSpec:
         d = wrap_dim(dim, t.dim())
         if index.numel():
@@ -184,6 +196,9 @@ class Gather(Read):
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3))
         yield s.sample(s.tensor((3, 4)), 1, s.ints((3, 5), 0, 4))
+        yield s.sample(s.tensor(()), 0, s.ints((), 0, 1))
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((0, 3), 0, 3))
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, s.ints((2, 2, 4, 5), 0, 3))
 
 
 # ---- scatter ----
@@ -338,6 +353,16 @@ class ScatterAdd(Written):
 
     schema = "scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "Expected self.dtype to be equal to src.dtype",
+            s.tensor((2,)),
+            0,
+            s.ints((1,), 0, 1),
+            s.ints((1,), 0, 1),
+        )
+
     def check(t: Tensor, dim: int, index: Tensor, src: Tensor) -> None:
         check_scatter(t, dim, index, src)
 
@@ -350,6 +375,10 @@ class ScatterAdd(Written):
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((3, 4)), 0, s.ints((2, 3), 0, 3), s.tensor((2, 3)))
+        yield s.sample(s.tensor(()), 0, s.ints((), 0, 1), s.tensor(()))
+        yield s.sample(s.tensor((3, 4)), 0, s.ints((0, 3), 0, 3), s.tensor((0, 3)))
+        i = s.ints((2, 2, 4, 5), 0, 3)
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, i, s.tensor((2, 2, 4, 5)))
 
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}

@@ -4,7 +4,7 @@ masked_scatter, nonzero, where with a condition alone."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -192,6 +192,17 @@ class Index(Opaque):
     public = ""
     out = "Tensor_out"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            IndexError, "too many indices", s.tensor((2,)), [s.ints((2,), 0, 2), s.ints((2,), 0, 2)]
+        )
+        yield s.error(
+            IndexError,
+            "index 5 is out of bounds for dimension 0 with size 2",
+            s.tensor((2,)),
+            [s.ints((1,), 5, 6)],
+        )
+
     def meta(t: Tensor, indices: Sequence[Any]) -> TensorSpec:
         where = layout_of(t, indices)
         return TensorSpec(where.shape, t.dtype, t.device, where.result_strides())
@@ -306,6 +317,15 @@ class IndexPut(Written):
     dense = True
 
     # The last argument is that of `_index_put_impl`.
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "shape mismatch: value tensor of shape",
+            s.tensor((3,)),
+            [s.ints((2,), 0, 2)],
+            s.tensor((3,)),
+        )
+
     def check(
         t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool, unsafe: bool = False
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -124,6 +124,15 @@ class Cat(Joined):
     schema = "cat(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "Sizes of tensors must match except in dimension 0",
+            [s.tensor((2, 3)), s.tensor((2, 4))],
+        )
+        yield s.error(IndexError, "Dimension out of range", [s.tensor((2, 3))], 2)
+        yield s.error(RuntimeError, "zero-dimensional tensor", [s.tensor(())])
+
     @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:
         return cat_spec(tensors, dim)
@@ -146,6 +155,7 @@ class Cat(Joined):
         yield s.sample([s.tensor((2, 3)), s.tensor((1, 3))])
         yield s.sample([s.tensor((2, 3)), s.tensor((2, 1))], -1)
         yield s.sample([s.tensor(0), s.tensor((2, 3))])
+        yield s.sample([s.tensor((2, 3, 4, 5)), s.tensor((2, 1, 4, 5))], 1)
 
 
 class Concat(Composite):
@@ -186,6 +196,13 @@ class Stack(Joined):
 
     schema = "stack(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "stack expects each tensor to be equal size",
+            [s.tensor((2, 3)), s.tensor((2, 4))],
+        )
 
     @staticmethod
     def meta(tensors: Sequence[Tensor], dim: int) -> TensorSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -254,6 +255,12 @@ class CrossEntropyLoss(Composite):
         "ignore_index=-100, float label_smoothing=0.0) -> Tensor"
     )
     public = "nn"
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), s.ints((3,), 0, 4))
+        yield s.sample(s.tensor((2, 3, 4, 5)), s.ints((2, 4, 5), 0, 3), None, 2)
+        yield s.sample(s.tensor((3, 4)), s.ints((3,), 0, 4), None, 0, -100, 0.1)
+        yield s.sample(s.tensor((4,)), s.ints((), 0, 4))
 
     def decompose(
         x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int, smoothing: float

@@ -61,6 +61,15 @@ class Mm(Opaque):
     autocast = "lower"
     reference = "numpy.matmul"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "mat1 and mat2 shapes cannot be multiplied .2x3 and 4x5.",
+            s.tensor((2, 3)),
+            s.tensor((4, 5)),
+        )
+        yield s.error(RuntimeError, "self must be a matrix", s.tensor((3,)), s.tensor((3, 2)))
+
     def meta(a: Tensor, b: Tensor) -> TensorSpec:
         return TensorSpec(mm_shape(a, b), a.dtype, a.device)
 
@@ -95,6 +104,15 @@ class Addmm(Opaque):
     inplace = True
     autocast = "lower"
     saves_by = ("beta", "alpha")
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "mat1 and mat2 shapes cannot be multiplied",
+            s.tensor((5,)),
+            s.tensor((2, 3)),
+            s.tensor((4, 5)),
+        )
 
     def meta(c: Tensor, a: Tensor, b: Tensor, beta: Any, alpha: Any) -> TensorSpec:
         if a.dim() != 2:
@@ -159,6 +177,11 @@ class Bmm(Opaque):
     schema = "bmm(Tensor self, Tensor mat2) -> Tensor"
     out = "out"
     autocast = "lower"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "batch1 must be a 3D tensor", s.tensor((2, 3)), s.tensor((2, 3, 4))
+        )
 
     def meta(a: Tensor, b: Tensor) -> TensorSpec:
         if a.dim() != 3:

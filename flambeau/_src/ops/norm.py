@@ -319,6 +319,16 @@ class NativeLayerNorm(Opaque):
     out_args = ("out0", "out1", "out2")
     differentiable = (0,)
 
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((2, 3, 4, 5)), [5], s.tensor((5,)), s.tensor((5,)), 1e-5)
+        yield s.sample(s.tensor((3, 4)), [3, 4], None, None, 1e-5)
+        yield s.sample(s.tensor((0, 4)), [4], s.tensor((4,)), None, 1e-5)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "Given normalized_shape", s.tensor((2, 3)), [4], None, None, 1e-5
+        )
+
     def meta(x: Tensor, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[TensorSpec, ...]:
         check_normalized("layer_norm", x, shape, weight, bias)
         stats = [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]

@@ -46,10 +46,18 @@ def binary_samples(s: Any) -> Iterator[Any]:
         ((3, 1), (1, 4)),
         ((), (2,)),
         ((2, 3, 4), (4,)),
+        ((2, 3, 4, 5), (2, 3, 4, 5)),
+        ((2, 3, 4, 5), (3, 1, 1)),
         ((0, 3), (3,)),
         ((), ()),
     ):
         yield s.sample(s.tensor(a), s.tensor(b, low=0.5))
+
+
+def broadcast_errors(s: Any) -> Iterator[Any]:
+    """Shapes that no binary operator takes."""
+    text = r"The size of tensor a \(\d\) must match the size of tensor b \(\d\)"
+    yield s.error(RuntimeError, text, s.tensor((2, 3)), s.tensor((2, 4)))
 
 
 def unary_samples(s: Any) -> Iterator[Any]:
@@ -63,6 +71,7 @@ class Binary(Pointwise):
     numbers = True
     number_operands = True
     samples = binary_samples
+    error_samples = broadcast_errors
 
 
 class Add(Binary):
@@ -346,6 +355,7 @@ class PowTensor(Pointwise):
     schema = "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"
 
     check = check_power
+    error_samples = broadcast_errors
 
     def samples(s: Any) -> Iterator[Any]:
         for a, b in (((3, 4), (3, 4)), ((3, 1), (1, 4)), ((), (2,)), ((0, 3), (3,))):
@@ -407,6 +417,8 @@ class PowScalar(Pointwise):
     def samples(s: Any) -> Iterator[Any]:
         for e in (2, 3, 0.5, -1.5, 0, 1, -1):
             yield s.sample(s.tensor((3, 4), low=0.5), e)
+        for shape in ((), (0, 3), (2, 3, 4, 5)):
+            yield s.sample(s.tensor(shape, low=0.5), 3)
 
 
 class PowNumber(Pointwise):
@@ -807,6 +819,8 @@ class Clamp(Pointwise):
         yield s.sample(s.tensor((3, 4)), -0.5, 0.5)
         yield s.sample(s.tensor((3, 4)), min=0.25)
         yield s.sample(s.tensor((0, 4)), max=0.25)
+        yield s.sample(s.tensor(()), 0.0)
+        yield s.sample(s.tensor((2, 3, 4, 5)), -1, 1)
 
 
 class ClampMinTensor(Pointwise):

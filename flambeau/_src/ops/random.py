@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src import _native
@@ -224,6 +225,11 @@ class Bernoulli(Opaque):
     schema = "bernoulli(Tensor self, *, Generator? generator=None) -> Tensor"
     random = True
     out = "out"
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4), 0.1, 0.9))
+        yield s.sample(s.tensor((), 0.1, 0.9))
+        yield s.sample(s.tensor((0, 3), 0.1, 0.9))
 
     def meta(p: Tensor, generator: Any) -> TensorSpec:
         return TensorSpec(p.shape, p.dtype, p.device, _native.geometry_of([p])[1])
@@ -602,6 +608,11 @@ class NativeDropout(Opaque):
     public = "function"
     random = True
     differentiable = (0,)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), 0.5, True)
+        yield s.sample(s.tensor(()), 0.5, True)
+        yield s.sample(s.tensor((0, 3)), 0.5, False)
 
     def run(x: Tensor, p: float, train: Any) -> Any:
         if not x.numel():

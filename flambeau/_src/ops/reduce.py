@@ -75,6 +75,12 @@ class SumDim(Reduction):
     samples = reduction_samples
     reference = "numpy.sum"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), [2])
+        yield s.error(
+            RuntimeError, "appears multiple times in the list of dims", s.tensor((2, 3)), [0, 0]
+        )
+
     def expr(k: Any, x: Any) -> Any:
         return k.sum(x)
 
@@ -139,6 +145,10 @@ class MeanDim(Reduction):
     out = "out"
     expr = mean_of
     reference = "numpy.mean"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), [2])
+        yield s.error(RuntimeError, "could not infer output dtype", s.ints((2, 3), 0, 3), [0])
 
     def check(x: Tensor, dim: Any, keepdim: bool, dtype: Any) -> None:
         check_floating("mean", x, dtype)
@@ -407,6 +417,8 @@ def _places(name: str) -> None:
         {
             "__doc__": f"Where the {name} stands: the first index.",
             "__module__": __name__,
+            "samples": along_samples,
+            "error_samples": along_errors,
             "schema": f"arg{name}(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             "result_types": ("int64",),
             "out": "out",

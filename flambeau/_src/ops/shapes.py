@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -52,6 +52,9 @@ class Reshape(FastComposite):
     fast_kind = "reshape"
     recorded_as = ("view", "")
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "is invalid for input of size 6", s.tensor((2, 3)), [4])
+
     def decompose(self: Tensor, shape: Sequence[int]) -> Tensor:
         size = v.infer_size(shape, self.numel())
         stride = _native.view_strides(self, size)
@@ -64,6 +67,9 @@ class Reshape(FastComposite):
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((2, 3, 4)), (4, -1))
         yield s.sample(s.tensor((2, 3)), (6,))
+        yield s.sample(s.tensor(()), (1, 1))
+        yield s.sample(s.tensor((0, 3)), (3, 0, 2))
+        yield s.sample(s.tensor((2, 3, 4, 5)), (2, 3, 20))
 
 
 class ReshapeAs(Composite):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -45,6 +45,12 @@ class AsStrided(ReshapedInPlace):
         "as_strided_(Tensor(a!) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) "
         "-> Tensor(a!)"
     )
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError, "mismatch in length of strides and shape", s.tensor((6,)), [2, 3], [1]
+        )
+        yield s.error(RuntimeError, "Negative strides are not supported", s.tensor((6,)), [2], [-1])
 
     def view(
         t: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None

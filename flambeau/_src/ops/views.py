@@ -3,7 +3,7 @@ autograd, functionalisation and the C fast path need nothing more."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -111,6 +111,10 @@ class ViewSize(FastView):
     public = "method"
     fast_kind = "view"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "is invalid for input of size 6", s.tensor((2, 3)), [4])
+        yield s.error(RuntimeError, "view size is not compatible", s.tensor((2, 3)).t(), [6])
+
     def view(t: Tensor, size: Sequence[int]) -> Geometry:
         size = infer_size(size, t.numel())
         stride = _native.view_strides(t, size)
@@ -206,6 +210,9 @@ class Expand(FastView):
     public = "method"
     fast_kind = "expand"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "must match the existing size", s.tensor((2, 3)), [4, 3])
+
     def view(t: Tensor, size: Sequence[int], implicit: bool = False) -> Geometry:
         new = len(size) - t.dim()
         if new < 0:
@@ -265,6 +272,15 @@ class Permute(FastView):
     reference = "numpy.transpose"
     fast_kind = "permute"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(
+            RuntimeError,
+            "number of dimensions in the tensor input does not match",
+            s.tensor((2, 3)),
+            [0],
+        )
+        yield s.error(RuntimeError, "duplicate dims are not allowed", s.tensor((2, 3)), [0, 0])
+
     def view(t: Tensor, dims: Sequence[int]) -> Geometry:
         if len(dims) != t.dim():
             raise RuntimeError(
@@ -296,6 +312,9 @@ class Transpose(FastView, ReshapedInPlace):
     schema = "transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)"
     inplace = "transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)"
     fast_kind = "transpose"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 0, 2)
 
     def view(t: Tensor, dim0: int, dim1: int) -> Geometry:
         a, b = wrap_dim(dim0, t.dim()), wrap_dim(dim1, t.dim())
@@ -341,6 +360,10 @@ class Select(FastView):
     schema = "select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)"
     fast_kind = "select"
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "index 5 out of range", s.tensor((2, 3)), 0, 5)
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2, 0)
+
     def view(t: Tensor, dim: int, index: int) -> Geometry:
         if not t.dim():
             raise IndexError("select() cannot be applied to a 0-dim tensor.")
@@ -361,6 +384,8 @@ class Select(FastView):
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((2, 3, 4)), 1, -1)
         yield s.sample(s.tensor(3), 0, 1)
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, 0)
+        yield s.sample(s.tensor((2, 0)), 0, 1)
 
 
 def slice_bounds(n: int, start: int | None, end: int | None) -> tuple[int, int]:
@@ -379,6 +404,10 @@ class Slice(FastView):
     )
     public = ""
     fast_kind = "slice"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), 2, 0, 1, 1)
+        yield s.error(RuntimeError, "slice step must be positive", s.tensor((2, 3)), 0, 0, 2, 0)
 
     def view(t: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Geometry:
         if not t.dim():
@@ -401,6 +430,8 @@ class Slice(FastView):
         yield s.sample(s.tensor((2, 3, 4)), 1, 1, 3)
         yield s.sample(s.tensor((7, 2)), 0, -5, None, 2)
         yield s.sample(s.tensor((3, 2)), 1, 2, 1)
+        yield s.sample(s.tensor((2, 3, 4, 5)), 1, 0, 2)
+        yield s.sample(s.tensor((0, 3)), 0, 0, 2)
 
 
 class Unsqueeze(FastView, ReshapedInPlace):
