@@ -629,7 +629,8 @@ class NativeDropout(Opaque):
         return x * mask * (1.0 / (1 - p)), mask
 
     def meta(x: Tensor, p: float, train: Any) -> Any:
-        return TensorSpec(x.shape, x.dtype, x.device), TensorSpec(x.shape, dt.bool_, x.device)
+        kind = dt.bool_ if x.numel() else x.dtype  # torch gives the input's dtype for nothing
+        return TensorSpec(x.shape, x.dtype, x.device), TensorSpec(x.shape, kind, x.device)
 
     def vjp(b: Any, g: Any, x: Tensor, p: float, train: Any) -> Any:
         scale = 1.0 if train is False else 0.0 if p == 1 else 1.0 / (1 - p)
