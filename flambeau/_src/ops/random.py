@@ -8,6 +8,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
+from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, by_number, check_no_self_overlap, resize_output
 from flambeau._src.ops.copying import copy_into
@@ -629,8 +630,11 @@ class NativeDropout(Opaque):
         return x * mask * (1.0 / (1 - p)), mask
 
     def meta(x: Tensor, p: float, train: Any) -> Any:
-        kind = dt.bool_ if x.numel() else x.dtype  # torch gives the input's dtype for nothing
-        return TensorSpec(x.shape, x.dtype, x.device), TensorSpec(x.shape, kind, x.device)
+        if not x.numel():  # nothing comes back as it is, and its mask has the input's dtype
+            out = TensorSpec(x.shape, x.dtype, x.device, x.stride())
+            return out, TensorSpec(x.shape, x.dtype, x.device)
+        stride = layout.strides_like(x, layout.preserve_format)
+        return tuple(TensorSpec(x.shape, kind, x.device, stride) for kind in (x.dtype, dt.bool_))
 
     def vjp(b: Any, g: Any, x: Tensor, p: float, train: Any) -> Any:
         scale = 1.0 if train is False else 0.0 if p == 1 else 1.0 / (1 - p)
