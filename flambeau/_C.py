@@ -1,5 +1,4 @@
-"""What programs take from torch's extension module: the public parts under that name, and questions
-about machinery that flambeau has otherwise. A name that is not here is an AttributeError."""
+"""torch._C: its public parts, and questions about machinery; anything else: AttributeError."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import _nn
 from flambeau._src import _native
+from flambeau._src.autograd.engine import task_number as _current_graph_task_id  # noqa: F401
 from flambeau._src.core import state
 from flambeau._src.core.generator import Generator, default_generator  # noqa: F401
 from flambeau._src.core.tensor import _disabled_torch_function_impl  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import flambeau as torch
+from flambeau._src.autograd import engine
 
 __all__ = ["Variable"]
 
@@ -33,4 +34,13 @@ class Variable(metaclass=VariableMeta):
         return new.requires_grad_(requires_grad)
 
 
-Variable._execution_engine = None  # type: ignore[attr-defined]
+class ImperativeEngine:
+    """The engine, as far as programs speak to it."""
+
+    @staticmethod
+    def queue_callback(callback: Any) -> None:
+        """Call this at the end of the backward pass that runs; RuntimeError when none does."""
+        engine.queue_callback(callback)
+
+
+Variable._execution_engine = ImperativeEngine()  # type: ignore[attr-defined]

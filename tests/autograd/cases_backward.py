@@ -640,3 +640,57 @@ def complex_gradients(t: Any, say: Any) -> None:
     say(x.grad, x.grad.dtype)
     (z * x).sum().backward(t.tensor(1 + 0j))
     say(x.grad, z.grad)
+
+
+def callbacks_at_the_end(t: Any, say: Any) -> None:
+    engine = t.autograd.Variable._execution_engine
+    say.error(lambda: engine.queue_callback(lambda: None))
+    order: list[str] = []
+    x = _leaf(t)
+    y = x * 2
+
+    def hook(g: Any) -> None:
+        engine.queue_callback(lambda: order.append("end"))
+        order.append("hook")
+
+    y.register_hook(hook)
+    x.register_post_accumulate_grad_hook(lambda p: order.append("leaf"))
+    y.sum().backward()
+    say(order, t._C._current_graph_task_id())
+
+
+def dtype_of_accumulated_gradients(t: Any, say: Any) -> None:
+    x = _leaf(t)
+    x.grad_dtype = t.float64
+    (x * 2).sum().backward()
+    say(x.grad, x.grad.dtype, x.grad_dtype)
+    (x * 3).sum().backward()
+    say(x.grad, x.grad.dtype)
+    say(t.autograd.grad((x * 2).sum(), x)[0].dtype)
+    say.error(lambda: setattr(x, "grad_dtype", t.float32))
+
+
+def slopes_at_odd_places(t: Any, say: Any) -> None:
+    z = t.tensor([0.0, 1.0], requires_grad=True)
+    for f in (
+        t.sqrt,
+        t.log,
+        lambda v: v**0,
+        lambda v: v**0.5,
+        lambda v: v.norm(),
+        lambda v: (v * 0).norm(),
+        t.asin,
+        lambda v: t.atan2(v, v * 0),
+        lambda v: t.atan2(v * 0, v * 0),
+        lambda v: v.prod(),
+        lambda v: v**v,
+        lambda v: t.fmod(v, 1),
+        lambda v: (v - 1).abs(),
+        lambda v: v.relu(),
+        lambda v: t.stack([v, v]).max(0)[0],
+        lambda v: t.stack([v, v]).amax(0),
+        lambda v: v.std(),
+        lambda v: v.clamp(0, 1),
+        lambda v: v.cummax(0)[0],
+    ):
+        say(t.autograd.grad(f(z).sum(), z))

@@ -265,6 +265,7 @@ def _tensor_backward(
 
 
 _tensor_backward.__name__ = "backward"
+_tensor_backward.__qualname__ = "Tensor.backward"
 _tensor_backward.__doc__ = backward.__doc__
 
 

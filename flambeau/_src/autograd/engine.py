@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -38,6 +38,24 @@ def root_edge(t: Tensor) -> Edge:
     """Where gradients of t go: its node and output number, or the leaf itself."""
     fn = t.grad_fn
     return (t, 0) if fn is None else (fn, t.output_nr)
+
+
+def task_number() -> int:
+    """The number of the backward pass that runs, -1 outside of one."""
+    this = state.thread.backward_pass
+    return -1 if this is None else int(this.number)
+
+
+def queue_callback(callback: Callable[[], Any]) -> None:
+    """Call this at the end of the backward pass that runs.
+
+    Raises:
+        RuntimeError: none runs.
+    """
+    this = state.thread.backward_pass
+    if this is None:
+        raise RuntimeError("Final callbacks can only be installed during backward pass.")
+    this.callbacks.append(callback)
 
 
 def first_gradient(out: Tensor) -> Any:
@@ -141,11 +159,15 @@ def run(
         if inputs is None and not create_graph and not thread.anomaly[0]:
             thread.backward_pass = PassInC(roots)  # unpack hooks may ask for it
             if _native.backward(roots, grads, retain_graph):
+                for callback in thread.backward_pass.callbacks:
+                    call_user(callback)
                 return []
         this = Pass(wanted, inputs is not None, accumulate, create_graph, retain_graph)
         thread.backward_pass = this
         this.start(roots, grads)
         this.loop()
+        for callback in this.callbacks:
+            call_user(callback)
     finally:
         thread.backward_pass = outside
         state.set_grad(before)
@@ -159,9 +181,10 @@ def run(
 class PassInC:
     """A backward pass that C runs, as those see it who ask which one runs."""
 
-    __slots__ = ("number", "roots")
+    __slots__ = ("callbacks", "number", "roots")
 
     def __init__(self, roots: Sequence[Edge]) -> None:
+        self.callbacks: list[Any] = []
         self.number = next(_numbers)
         self.roots = roots
 
@@ -176,7 +199,8 @@ class Pass:
     """One backward pass: gradients that have arrived, and the nodes that are ready."""
 
     __slots__ = (
-        "accumulate", "anomaly", "buffers", "captured", "counts", "create_graph", "heap", "leaves",
+        "accumulate", "anomaly", "buffers", "callbacks", "captured", "counts", "create_graph",
+        "heap", "leaves",
         "limited", "needed", "number", "retain_graph", "roots", "wanted",
     )  # fmt: skip
 
@@ -194,6 +218,7 @@ class Pass:
         self.heap: list[tuple[int, int, Node]] = []
         self.leaves: list[Tensor] = []
         self.captured: dict[Any, Any] = {}
+        self.callbacks: list[Any] = []  # run when all is done; a callback may add another
         self.anomaly = state.thread.anomaly[0]
         self.number = next(_numbers)
 
@@ -331,6 +356,8 @@ class Pass:
         meta = t._autograd
         node = None if meta is None or meta.accumulator is None else meta.accumulator()
         g = self.buffers.pop(id(t))
+        if meta is not None and meta.grad_dtype and g.dtype is not meta.grad_dtype:
+            g = aten._to_copy(g, dtype=meta.grad_dtype)
         if meta is not None and meta.hooks:
             g = run_tensor_hooks(meta.hooks, g)
         if self.limited:

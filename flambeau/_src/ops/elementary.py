@@ -256,7 +256,8 @@ class Atan2(Pointwise):
         return k.atan2(a, b)
 
     def vjp(b: Any, g: Any, y: Any, x: Any) -> Any:
-        r = (x * x + y * y).reciprocal()
+        square = x * x + y * y
+        r = square.reciprocal().masked_fill(square == 0, 0)  # no direction at the origin
         return g * x * r if b.needs[0] else None, g * -y * r if b.needs[1] else None
 
 
