@@ -271,8 +271,8 @@ def retain_grad(self: Tensor) -> None:
     if any(level.kind != "dual" for level in state.thread.functorch):
         raise RuntimeError(
             "You are attempting to call Tensor.retain_grad() inside of a function being "
-            "transformed by a functorch transform. This is unsupported, please attempt to use the functorch "
-            "transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call retain_grad() outside of "
+            "transformed by a functorch transform. This is unsupported, please attempt to use the "
+            "functorch transforms (e.g. grad, vjp, jacrev, jacfwd, hessian) or call retain_grad() outside of "
             "a function being transformed instead."
         )
     if not self.requires_grad:
