@@ -258,10 +258,13 @@ def test_places_in_the_storage() -> None:
     y = x.detach()
     for i in range(7):
         for call in (
-            lambda t: t.std(), lambda t: t.max(), lambda t: t.var(0), lambda t: t.mean(), lambda t: t.flip(0),
-            lambda t: t.amax(1), lambda t: t.t().contiguous(), lambda t: t.repeat(2, 1), lambda t: t.cumsum(0),
+            lambda t: t.std(), lambda t: t.max(), lambda t: t.var(0), lambda t: t.mean(),
+            lambda t: t.flip(0),
+            lambda t: t.amax(1), lambda t: t.t().contiguous(), lambda t: t.repeat(2, 1),
+            lambda t: t.cumsum(0),
             lambda t: t.as_strided((2, 2), (4, 1)), lambda t: t.roll(1, 0), lambda t: t.softmax(0),
-            lambda t: torch.cat([t, t]).norm(), lambda t: t.gather(0, torch.zeros(1, 4, dtype=torch.int64)),
+            lambda t: torch.cat([t, t]).norm(),
+            lambda t: t.gather(0, torch.zeros(1, 4, dtype=torch.int64)),
         ):  # fmt: skip
             for source in (x, y):
                 found = call(source[i])
