@@ -253,7 +253,7 @@ def test_default_devices_of_a_block() -> None:
 
 
 def test_places_in_the_storage() -> None:
-    """The same geometry elsewhere in its storage: what Python derives from the place is not kept."""
+    """The same geometry elsewhere in its storage: what Python derives from it is not kept."""
     x = torch.rand(7, 3, 4, requires_grad=True)
     y = x.detach()
     for i in range(7):
