@@ -26,10 +26,12 @@ typedef struct {                  /* a tree of modules: see ModuleFacts in captu
     Py_ssize_t n, nheld;
     PyObject **modules;           /* weak references */
     int64_t *stamps;
+    uint64_t *tags, changes;      /* versions of the modules' dicts; 3.13: of all that are watched */
     PyTypeObject *table; Py_ssize_t table_stamp;                  /* where a table keeps its stamp */
     PyObject *read, *owned;       /* checkers: what was read of them; what stands in the log and they own */
     Held *held;                   /* the tensors among `owned`, found when the clock last moved */
-    int filled, loose;
+    Py_ssize_t room;
+    int filled, loose, busy;
 } Tree;
 typedef struct { int kind, place; PyObject *want; Py_ssize_t number; void *data; } Guard;
 typedef struct { int kind, reg; PyObject *key; Py_ssize_t number; int slot; int nchildren, nguards, first; int *children; Guard *guards; } Path;
@@ -223,6 +225,36 @@ static int64_t stamp_of(Tree *t, PyObject *module) {
     Py_DECREF(d);
     return stamp;
 }
+/* Writes to a module's __dict__ that go around its __setattr__: 3.11 and 3.12 number the states of dicts,
+   3.13 tells of changes to dicts that are watched (3.13.0 not of those by object.__setattr__). */
+#if PY_VERSION_HEX >= 0x030D0000
+static int watcher = -1;
+static uint64_t watched_changes;
+static int dict_changed(PyDict_WatchEvent event, PyObject *dict, PyObject *key, PyObject *value) { watched_changes++; return 0; }
+static int dicts_moved(Tree *t) { return t->changes != watched_changes; }
+static void note_dicts(Tree *t) {
+    if (watcher < 0 && (watcher = PyDict_AddWatcher(dict_changed)) < 0) { PyErr_Clear(); t->loose = 1; return; }
+    for (Py_ssize_t i = 0; i < t->n; i++) {
+        PyObject *module = deref(t->modules[i]), *d = module ? dict_of(module) : NULL;
+        if (!d || PyDict_Watch(watcher, d) < 0) { PyErr_Clear(); t->loose = 1; }
+        Py_XDECREF(d);
+    }
+    t->changes = watched_changes;
+}
+#else
+static uint64_t tag_of(PyObject *module) {
+    PyObject **d = module ? _PyObject_GetDictPtr(module) : NULL;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"      /* in 3.12; it is still kept there */
+    return d && *d ? ((PyDictObject *)*d)->ma_version_tag : 0;
+#pragma GCC diagnostic pop
+}
+static int dicts_moved(Tree *t) {
+    for (Py_ssize_t i = 0; i < t->n; i++) if (tag_of(deref(t->modules[i])) != t->tags[i]) return 1;
+    return 0;
+}
+static void note_dicts(Tree *t) { for (Py_ssize_t i = 0; i < t->n; i++) t->tags[i] = tag_of(deref(t->modules[i])); }
+#endif
 static int held_hold(Tree *t, int *failed) {
     for (Py_ssize_t i = 0; i < t->nheld; i++) {
         PyObject *v = deref(t->held[i].tensor);
@@ -233,32 +265,35 @@ static int held_hold(Tree *t, int *failed) {
 }
 static int tree_holds(Tree *t, const Scope *scope, int *failed) {
     int64_t now = as_int(PyList_GET_ITEM(t->clock, 0));
-    if (now == t->at && t->filled && !t->loose) return held_hold(t, failed);
-    int moved = t->loose;
+    int moved = t->loose || dicts_moved(t), ok, inner = -1;
+    if (now == t->at && t->filled && !moved) return held_hold(t, failed);
     for (Py_ssize_t i = 0; i < t->n; i++) {
         PyObject *module = deref(t->modules[i]);
-        int64_t stamp = module ? stamp_of(t, module) : -2;
-        if (stamp == -2) return 0;
+        if (!module) return 0;
+        int64_t stamp = stamp_of(t, module);
         if (stamp < 0 || stamp != t->stamps[i]) moved = 1;
     }
     if (!moved && t->filled) {                    /* other modules have changed */
         t->at = now;
         return held_hold(t, failed);
     }
-    int ok, inner = -1;
     if (moved && (ok = check((Checker *)t->read, scope, &inner, NULL)) <= 0) return ok;
+    if (t->busy) return check((Checker *)t->owned, scope, failed, NULL);        /* another thread is at it */
+    t->busy = 1;
     for (Py_ssize_t i = 0; i < t->nheld; i++) Py_CLEAR(t->held[i].tensor);
     t->nheld = t->filled = 0;
-    if ((ok = check((Checker *)t->owned, scope, failed, t)) <= 0) return ok;
-    for (Py_ssize_t i = 0; moved && i < t->n; i++) {
+    ok = check((Checker *)t->owned, scope, failed, t);
+    for (Py_ssize_t i = 0; ok > 0 && i < t->n; i++) {
         PyObject *module = deref(t->modules[i]);
         t->stamps[i] = module ? stamp_of(t, module) : -1;
         if (t->stamps[i] < 0) t->loose = 1;
     }
-    t->at = now; t->filled = 1;
-    return 1;
+    if (ok > 0) { note_dicts(t); t->at = now; t->filled = 1; }
+    t->busy = 0;
+    return ok;
 }
-static int hold(Tree *t, PyObject *tensor, Facts *facts, int place) {      /* room was made for all of `owned` */
+static int hold(Tree *t, PyObject *tensor, Facts *facts, int place) {
+    if (t->nheld >= t->room) { PyErr_SetString(PyExc_SystemError, "more tensors than guards on them"); return -1; }
     PyObject *ref = PyWeakref_NewRef(tensor, NULL);
     if (!ref) return -1;
     t->held[t->nheld++] = (Held){ref, facts, place};
@@ -499,13 +534,16 @@ static Tree *tree_of(PyObject *t) {
     m->modules = PyMem_Calloc(m->n + 1, sizeof *m->modules); m->stamps = PyMem_Calloc(m->n + 1, sizeof *m->stamps);
     m->table = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(t, 4)); m->table_stamp = ((PyMemberDescrObject *)PyTuple_GET_ITEM(t, 5))->d_member->offset;
     m->read = Py_NewRef(PyTuple_GET_ITEM(t, 6)); m->owned = Py_NewRef(PyTuple_GET_ITEM(t, 7));
-    m->held = PyMem_Calloc(as_int(PyTuple_GET_ITEM(t, 8)) + 1, sizeof *m->held);
+    m->room = as_int(PyTuple_GET_ITEM(t, 8));
+    m->held = PyMem_Calloc(m->room + 1, sizeof *m->held);
+    m->tags = PyMem_Calloc(m->n + 1, sizeof *m->tags);
     for (Py_ssize_t i = 0; i < m->n; i++) {
         m->modules[i] = Py_NewRef(PyTuple_GET_ITEM(modules, i));
         m->stamps[i] = as_int(PyTuple_GET_ITEM(stamps, i));
         PyObject *module = deref(m->modules[i]);
         if (module && stamp_of(m, module) < 0) m->loose = 1;
     }
+    note_dicts(m);
     return m;
 }
 /* (grad, inference, active, suspended, ((owner, name, wanted), ...)); without a name the owner is called */
@@ -587,7 +625,7 @@ static void guards_free(Guard *gs, int n) {
             for (Py_ssize_t k = 0; k < t->n; k++) Py_XDECREF(t->modules[k]);
             for (Py_ssize_t k = 0; k < t->nheld; k++) Py_XDECREF(t->held[k].tensor);
             Py_XDECREF(t->clock); Py_XDECREF(t->table); Py_XDECREF(t->read); Py_XDECREF(t->owned);
-            PyMem_Free(t->modules); PyMem_Free(t->stamps); PyMem_Free(t->held);
+            PyMem_Free(t->modules); PyMem_Free(t->stamps); PyMem_Free(t->held); PyMem_Free(t->tags);
         }
         PyMem_Free(g->data); Py_XDECREF(g->want);
     }

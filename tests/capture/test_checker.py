@@ -7,6 +7,7 @@ import collections
 import gc
 import math
 import sys
+import time
 import types
 import weakref
 from collections.abc import Callable
@@ -498,9 +499,16 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "untied": lambda m: setattr(m.tied, "weight", nn.Parameter(torch.zeros(2, 3))),
     "data": lambda m: setattr(m.head.weight, "data", torch.zeros(5, 3)),
     "deleted": lambda m: delattr(m.blocks[1], "linear"),
+    "dict": lambda m: vars(m.blocks[1]).update(scale=3.0),
+    "around setattr": lambda m: object.__setattr__(m.blocks[1], "training", False),
+    "deleted from the dict": lambda m: vars(m.blocks[1]).pop("scale"),
     "class": lambda m: setattr(m.blocks[1], "__class__", nn.Sequential),
 }  # fmt: skip
+if sys.version_info >= (3, 13):
+    # 3.13.0 tells nobody that an attribute was set around the module's own __setattr__.
+    del CHANGES["around setattr"]
 HARMLESS: dict[str, Callable[[Any], Any]] = {
+    "unread in the dict": lambda m: vars(m.blocks[1]).update(note=3.0),
     "nothing": lambda m: None,
     "unread attribute": lambda m: setattr(m.blocks[0], "note", 5),
     "values": lambda m: m.head.weight.data.fill_(3),
@@ -590,20 +598,36 @@ def test_checkers_do_not_keep_modules_alive() -> None:
     assert not checker.check({"x": Net()}, {})
 
 
-def test_an_unchanged_tree_is_cheap() -> None:
-    """Not a time, but what it rests on: no attribute of a module is read while the clock stands."""
-    net = Net()
-    reads: list[str] = []
+class Layer(nn.Module):
+    """One layer of GPT-2 small, narrower."""
 
-    class Watched(dict):  # type: ignore[type-arg]
-        def __getitem__(self, key: str) -> Any:
-            reads.append(key)
-            return dict.__getitem__(self, key)
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.c_attn, self.attn_proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.c_fc, self.act, self.c_proj = nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d)
 
-    checker = build(module_guards(net))
-    assert checker.check({"x": net}, {})
-    net.__dict__["_modules"] = Watched(net._modules)
-    assert checker.check({"x": net}, {}) and not reads
+
+def test_the_guards_of_gpt_are_cheap() -> None:
+    """At most 20 us for the 148 parameters of GPT-124M, the best of many runs."""
+    net = nn.Module()
+    net.wte, net.wpe = nn.Embedding(64, 8), nn.Embedding(16, 8)
+    net.h = nn.ModuleList([Layer(8) for _ in range(12)])
+    net.ln_f, net.lm_head = nn.LayerNorm(8), nn.Linear(8, 64, bias=False)
+    net.lm_head.weight = net.wte.weight
+    assert len(list(net.parameters())) == 148
+    idx = torch.zeros(2, 4, dtype=torch.int64)
+    log = [*module_guards(net), Guard(Kind.TENSOR, Y, facts(idx)),
+           Guard(Kind.STATE, None, snapshot())]  # fmt: skip
+    checker, scope, globals_ = build(log), {"x": net, "y": idx}, {}
+    assert answer(checker, scope)
+    best = math.inf
+    for _ in range(50):
+        start = time.perf_counter_ns()
+        for _ in range(20):
+            checker.check(scope, globals_)
+        best = min(best, (time.perf_counter_ns() - start) / 20)
+    assert best <= 20_000, f"{best / 1000:.1f} us"
 
 
 # ---- any values ----
