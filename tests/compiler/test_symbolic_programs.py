@@ -8,12 +8,12 @@ import flambeau as torch
 from flambeau._src.compiler.assemble import assemble
 from flambeau._src.compiler.passes import tidy
 from flambeau._src.interp.fake import DataDependentOutputException, DynamicOutputShapeException
-from flambeau._src.ir.shape_env import DataDependentGuard
+from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode
 from flambeau.fx.experimental.proxy_tensor import make_fx
 from tests.interp import test_symbolic as symbolic
 from tests.ops import battery
 
-BY_VALUE = (DataDependentOutputException, DynamicOutputShapeException, DataDependentGuard)
+BY_VALUE = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
 def _program(fn: Any, *args: Any) -> tuple[Any, Any]:

@@ -21,13 +21,13 @@ from flambeau._src.interp.fake import (
 )
 from flambeau._src.interp.trace import trace_flat
 from flambeau._src.ir.integers import symbol
-from flambeau._src.ir.shape_env import DataDependentGuard, ShapeEnv
+from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 from flambeau.fx import GraphModule
 from flambeau.fx.experimental.proxy_tensor import make_fx
 from tests.ops import battery
 
 OPS = [op for op in battery.tested_ops() if not op.decl.random]
-BY_VALUE = (DataDependentOutputException, DynamicOutputShapeException, DataDependentGuard)
+BY_VALUE = (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode)
 
 
 def _lifted(op: Any, sample: Any) -> tuple[Any, list[Any]]:

@@ -9,7 +9,7 @@ from flambeau._src.ir.conditions import Condition
 from flambeau._src.ir.integers import Range
 from flambeau._src.ir.shape_env import (
     ConstraintViolation,
-    DataDependentGuard,
+    GuardOnDataDependentSymNode,
     FrozenShapes,
     ShapeEnv,
 )
@@ -63,9 +63,9 @@ def test_equality_replaces():
 def test_unbacked():
     env = ShapeEnv()
     u = sym_int(env, env.unbacked())
-    with pytest.raises(DataDependentGuard, match=r"u0.*torch\._check"):
+    with pytest.raises(GuardOnDataDependentSymNode, match=r"u0.*torch\._check"):
         bool(u > 3)
-    with pytest.raises(DataDependentGuard):
+    with pytest.raises(GuardOnDataDependentSymNode):
         int(u)
     assert (u == 3).node.guard_or_false() is False
     (u >= 0).node.expect_true()

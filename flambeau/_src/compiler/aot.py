@@ -14,12 +14,13 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.compiler.assemble import assemble
 from flambeau._src.compiler.extents import is_input
-from flambeau._src.compiler.joint import Joint, Output, Unsupported, shared_cells, trace_joint
-from flambeau._src.compiler.numbers import inline
+from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, shared_cells, trace_joint
+from flambeau._src.compiler.numbers import assertions, inline
 from flambeau._src.compiler.partition import Cut, default_partition
 from flambeau._src.compiler.passes import tidy
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.functionalize import Step
 from flambeau._src.interp.record import pack
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ops.call import ALL, aten, dispatch
@@ -116,7 +117,7 @@ class Entry:
             _write(sources[i], outs[place])
         for i, steps in joint.reshaped:
             for step in steps:
-                dispatch(_inplace(step.op), (sources[i], *step.rest))
+                dispatch(_inplace(step.op), (sources[i], *Slot.filled(step.rest, outs)))
         return [_result(r, sources, outs) for r in joint.results]
 
     def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
@@ -189,6 +190,8 @@ def _result(r: Output, sources: Sequence[Tensor], outs: list[Any]) -> Any:
     else:
         return r.constant
     for step in r.steps:
+        if r.sized:
+            step = Step(step.op, Slot.filled(step.rest, outs), step.index)
         t = step.forward(t, False)
     return t
 
@@ -283,6 +286,7 @@ class AotFunction:
 def cleaned(joint: Joint) -> None:
     """Tidy the joint graph; what it says of its ends follows."""
     inline(joint.graph)
+    assertions(joint.graph)
     tidy(joint.graph)
     ends = list(joint.graph.output_node().args[0])
     n = len(joint.outputs)

@@ -19,6 +19,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
+from flambeau._src.ir.shape_env import UNBACKED
 from flambeau._src.loops.compile import loader
 from flambeau._src.loops.schedule import schedule
 from flambeau._src.ops.call import run
@@ -262,14 +263,14 @@ class _Writer:
         """Sizes that only this step tells: the number that it read, how much it found."""
         name = self.var[node]
         if is_number(val):
-            places = [(name, extents((val,))[0])]
+            places = [(name, val)]
         elif isinstance(val, Tensor):
-            places = [(f"{name}.shape[{i}]", e) for i, e in enumerate(extents(val.shape))]
+            places = [(f"{name}.shape[{i}]", n) for i, n in enumerate(val.shape) if is_number(n)]
         else:
             return
-        for place, e in places:
-            symbol = getattr(e, "name", None)
-            if symbol is not None and symbol.startswith("u") and symbol not in self.bound:
+        for place, n in places:
+            symbol = n.node.value.name
+            if symbol is not None and symbol.startswith(UNBACKED) and symbol not in self.bound:
                 self.bound.add(symbol)
                 self.lines.append(f"{symbol} = {place}")
 

@@ -58,6 +58,20 @@ class Base:
             return aten.as_strided(first.detach(), (n,), (1,), 0)
 
 
+@dataclass(frozen=True)
+class Slot:
+    """In the arguments of a view: the number that stands at a place among the graph's outputs."""
+
+    place: int
+
+    @staticmethod
+    def filled(v: Any, outs: Sequence[Any]) -> Any:
+        """An argument with its numbers."""
+        if isinstance(v, Slot):
+            return outs[v.place]
+        return type(v)(Slot.filled(x, outs) for x in v) if isinstance(v, (list, tuple)) else v
+
+
 @dataclass
 class Output:
     """One leaf of what the function returned.
@@ -66,12 +80,14 @@ class Output:
     slot       its place among the graph's outputs
     source     its place among the sources, for one that is an input or a view of one
     steps      the views on the way from the slot or source to it
+    sized      whether there are `Slot`s in the steps' arguments
     """
 
     constant: Any = None
     slot: int | None = None
     source: int | None = None
     steps: tuple[fz.Step, ...] = ()
+    sized: bool = False
 
 
 @dataclass
@@ -120,7 +136,9 @@ class _JointTrace:
         hidden = {i for b in bases for i in b.members}
         self.order = [i for i in range(len(self.sources)) if i not in hidden]
         self.tracer = GraphTracer()
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake = FakeTensorMode(
+            allow_non_fake_inputs=True, shape_env=_environment(inputs), static_shapes=True
+        )
         self.leaves: dict[int, Tensor] = {}  # by source
         self.given: dict[int, Tensor] = {}  # by source: what the program sees
         self.sizes: dict[int, Any] = {}  # by source: inputs that are symbolic ints
@@ -208,7 +226,7 @@ class _JointTrace:
             if more:
                 if self.given[i].requires_grad:
                     raise Unsupported(f"the program changes the geometry of input {i} in place")
-                self.reshaped.append((i, more))
+                self.reshaped.append((i, self._seen(more).steps))
         for i in self.order:
             if i in self.sizes:
                 continue
@@ -244,17 +262,28 @@ class _JointTrace:
                 continue
             leaf = fz.info(self.leaves[i])
             if f.base is leaf.base:
-                return Output(source=i, steps=f.steps)
+                return self._seen(f.steps, source=i)
         several = showing[id(f.base)]
         if len(several) > 1 and f.steps:  # views of one value stay views of one value
             root = v._base
             if root is None or fz.info(root).steps or fz.info(root).base is not f.base:
                 root = next((k for k in several if not fz.info(k).steps), None)
             if root is not None and (root.requires_grad or not v.requires_grad):
-                return Output(slot=self._place(root), steps=f.steps)
+                return self._seen(f.steps, slot=self._place(root))
         return Output(slot=self._place(v))
 
-    def _place(self, t: Tensor) -> int:
+    def _seen(self, steps: tuple[fz.Step, ...], **of: int) -> Output:
+        """A view of a source or slot; sizes among the views' arguments become outputs."""
+        shown = [fz.Step(s.op, self._with_slots(s.rest), s.index) for s in steps]
+        sized = any(_has_slots(s.rest) for s in shown)
+        return Output(steps=tuple(shown) if sized else steps, sized=sized, **of)
+
+    def _with_slots(self, v: Any) -> Any:
+        if is_number(v):
+            return Slot(self._place(v))
+        return type(v)(map(self._with_slots, v)) if type(v) in (list, tuple) else v
+
+    def _place(self, t: Any) -> int:
         for place, known in enumerate(self.outs):
             if known is t:
                 return place
@@ -291,6 +320,10 @@ class _JointTrace:
         return tangents, [None if g is None else self._node(g, None) for g in found]
 
 
+def _has_slots(v: Any) -> bool:
+    return isinstance(v, Slot) or (isinstance(v, (list, tuple)) and any(map(_has_slots, v)))
+
+
 def _recorded(leaf: Tensor) -> Tensor:
     """The result of a recorded operator that is the leaf itself: it may be written in place."""
     op = packet("alias").ops[0]
@@ -301,6 +334,16 @@ def _recorded(leaf: Tensor) -> Tensor:
     node.args = (_native.geometry(leaf),)
     made._set_history(node, 0, True)
     return made
+
+
+def _environment(inputs: Sequence[Any]) -> Any:
+    """The shape environment of inputs with symbolic sizes."""
+    for v in inputs:
+        if isinstance(v, FakeTensor) and v.fake_mode.shape_env is not None:
+            return v.fake_mode.shape_env
+        if is_number(v):
+            return v.node.shape_env
+    return None
 
 
 def check_inputs(inputs: Sequence[Tensor]) -> None:

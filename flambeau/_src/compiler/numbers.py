@@ -11,13 +11,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau._src.compiler.extents import extents, is_number, symbols_of
-from flambeau._src.core.symint import SymInt
+from flambeau._src.core.symint import SymBool
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.size_nodes import SizeNodes
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node, map_arg
+from flambeau._src.ir.shape_env import UNBACKED, ShapeEnv
+from flambeau._src.ir.sym_node import AsStands
+from flambeau._src.ops.op import packet
+from flambeau._src.ops.overload import overload_of
 
-__all__ = ["as_nodes", "given_by", "inline", "needed_by", "symbolic"]
+__all__ = ["as_nodes", "assertions", "given_by", "inline", "needed_by", "own_symbols", "symbolic"]
+
+
+ASSERT = overload_of(packet("_assert_scalar").ops[0])
 
 
 def symbolic(graph: Graph) -> bool:
@@ -42,7 +49,7 @@ def _symbols(val: Any) -> frozenset[str]:
 
 
 def _is_unknown(name: str) -> bool:
-    return name.startswith("u")
+    return name.startswith(UNBACKED)
 
 
 def inline(graph: Graph) -> None:
@@ -62,7 +69,8 @@ def inline(graph: Graph) -> None:
             node.kwargs = map_arg(node.kwargs, shown)
     for node in reversed(list(graph.nodes)):
         unused = node.op == "call_function" and not node.users
-        if unused and shown(node) is not node:
+        told = any(map(_is_unknown, own_symbols(node.meta.get("val"))))
+        if unused and not told and shown(node) is not node:
             graph.erase_node(node)
 
 
@@ -79,7 +87,7 @@ def as_nodes(graph: Graph) -> None:
                 node.kwargs = _with_nodes(node.kwargs, sizes)
         if isinstance(val, Tensor) and val._sym is not None:
             sizes.know(val, node)
-        elif isinstance(val, SymInt):
+        elif is_number(val):
             sizes.bind(val, node)
 
 
@@ -91,6 +99,51 @@ def _with_nodes(v: Any, sizes: SizeNodes) -> Any:
     if isinstance(v, dict):
         return {k: _with_nodes(x, sizes) for k, x in v.items()}
     return v
+
+
+def assertions(graph: Graph) -> None:
+    """What was assumed of numbers that only running tells becomes nodes that check it, each right
+    after the last number that it speaks of."""
+    env = _environment(graph)
+    if env is None or not env.asserts:
+        return
+    sizes = SizeNodes(graph.create_node)
+    left, told = list(dict.fromkeys(env.asserts)), set[str]()
+    for node in list(graph.nodes):
+        val = node.meta.get("val")
+        if isinstance(val, Tensor) and val._sym is not None:
+            sizes.know(val, node)
+        elif is_number(val):
+            sizes.bind(val, node)
+        fresh = own_symbols(val) - told
+        told |= fresh
+        if not fresh or (node.op == "placeholder" and node.next.op == "placeholder"):
+            continue
+        ready = [c for c in left if c.symbols <= told]
+        left = [c for c in left if c not in ready]
+        with graph.inserting_before(node.next):
+            for c in ready:
+                # As it stands: what was learnt since would make it true.
+                holds = sizes.node(SymBool(AsStands(env, "bool", c)))
+                args = (holds, f"Runtime assertion failed for expression {c.as_call()}")
+                graph.create_node("call_function", ASSERT, args, {}, "_assert_scalar")
+
+
+def _environment(graph: Graph) -> ShapeEnv | None:
+    for node in graph.nodes:
+        val = node.meta.get("val")
+        for v in val.shape if isinstance(val, Tensor) and val._sym is not None else (val,):
+            if is_number(v):
+                env: ShapeEnv = v.node.env
+                return env
+    return None
+
+
+def own_symbols(val: Any) -> set[str]:
+    """The symbols that a value itself tells, whatever was learnt of them since."""
+    values = val.shape if isinstance(val, Tensor) and val._sym is not None else (val,)
+    names = (v.node.value.name for v in values if is_number(v))
+    return {n for n in names if n is not None}
 
 
 def needed_by(nodes: Iterable[Node]) -> set[str]:

@@ -70,7 +70,9 @@ def _forward_nodes(joint: Joint) -> set[Node]:
     late = _descendants(joint.tangents)
     for node in joint.graph.nodes:
         op = op_of(node)
-        if op is not None and (op.schema.is_mutable or op.decl.random) and node not in late:
+        if op is None or node in late:
+            continue
+        if op.schema.is_mutable or op.decl.random or node.is_impure():
             forward.update(_ancestors([node]))
     return forward
 

@@ -27,11 +27,12 @@ def op_of(node: Node) -> Any:
 
 
 def is_pure(node: Node) -> bool:
-    """Whether a node only computes: no write, no random numbers."""
+    """Whether a node only computes: no write, no random numbers, no
+    assertion."""
     op = op_of(node)
     if op is None:
         return node.op in ("call_function", "get_attr") and not node.is_impure()
-    return not op.schema.is_mutable and not op.decl.random
+    return not op.schema.is_mutable and not op.decl.random and bool(op.schema.returns)
 
 
 def drop_aliases(graph: Graph) -> None:

@@ -32,8 +32,15 @@ def _check_with(error_type: type[Exception], cond: Any, message: Message = None)
         raise TypeError(f"cond must be a bool, but got {type(cond)}")
     if message is not None and not callable(message):
         raise TypeError("message must be a callable")
-    if not cond:
+    if not _expected(cond):
         raise error_type(_DEFAULT if message is None else str(message()))
+
+
+def _expected(cond: Any) -> bool:
+    """Whether cond holds; what only running would tell is asserted when it runs."""
+    if isinstance(cond, bool) or cond.node.hint is not None:
+        return bool(cond)
+    return not cond.node.statically_known_false() and bool(cond.node.expect_true("", 0))
 
 
 def _check(cond: Any, message: Message = None) -> None:

@@ -12,12 +12,25 @@ from typing import Any
 
 from flambeau._src.core.size import Size
 from flambeau._src.core.slots import fill
-from flambeau._src.core.symint import SymInt
+from flambeau._src.core.symint import SymBool, SymInt
 from flambeau._src.core.tensor import Tensor
 
-__all__ = ["broadcast", "contiguous", "geometry", "hints", "nbytes", "numel", "view_strides"]
+__all__ = [
+    "all_same", "broadcast", "contiguous", "geometry", "hints", "nbytes", "numel", "same",
+    "view_strides",
+]  # fmt: skip
 
 _UNKNOWN = 4093  # stands for a size that only running will tell, where C needs some number
+
+
+def _true(c: Any) -> bool:
+    """A condition of sizes, as the tensor library asks it."""
+    return bool(c.node.guard_size_oblivious("", 0)) if isinstance(c, SymBool) else bool(c)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two extents or strides are equal; those that only running tells are not 0 or 1."""
+    return a is b or _true(a == b)
 
 
 def hints(values: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -34,6 +47,9 @@ def _hint(v: SymInt) -> int:
 
 def geometry(size: Sequence[Any], stride: Sequence[Any], offset: Any) -> tuple[Any, ...]:
     """What a tensor keeps: sizes that are numbers after all are numbers."""
+    for n in size:  # an extent is not negative, whatever else is known of it
+        if isinstance(n, SymInt) and n.node.hint is None and n.node.maybe_as_int() is None:
+            (n >= 0).node.expect_true("", 0)
     return (Size(map(_plain, size)), tuple(map(_plain, stride)), _plain(offset))
 
 
@@ -58,9 +74,9 @@ def contiguous(t: Tensor) -> bool:
     """Whether the strides are row-major (sizes of 1 do not count; nothing is contiguous)."""
     expected: Any = 1
     for n, stride in zip(reversed(t.shape), reversed(t.stride()), strict=True):
-        if n != 1:
-            if stride != expected:
-                return bool(t.shape.numel() == 0)
+        if not same(n, 1):
+            if not same(stride, expected):
+                return same(t.shape.numel(), 0)
             expected = expected * n
     return True
 
@@ -72,7 +88,7 @@ def view_strides(t: Tensor, size: Sequence[Any]) -> tuple[Any, ...] | None:
     new dimensions. Blocks are compared by their products, so that equal symbols cancel.
     """
     shape, strides = t.shape, t.stride()
-    if t.shape.numel() == 0:
+    if same(t.shape.numel(), 0):
         return _row_major(size)
     out: list[Any] = [0] * len(size)
     j = len(size) - 1
@@ -81,19 +97,19 @@ def view_strides(t: Tensor, size: Sequence[Any]) -> tuple[Any, ...] | None:
     filled: Any = 1
     for i in range(len(shape) - 1, -1, -1):
         block = block * shape[i]
-        if i and (shape[i - 1] == 1 or strides[i - 1] == block * base):
+        if i and (same(shape[i - 1], 1) or same(strides[i - 1], block * base)):
             continue
-        while j >= 0 and (size[j] == 1 or filled != block):
+        while j >= 0 and (same(size[j], 1) or not same(filled, block)):
             out[j] = filled * base
             filled = filled * size[j]
             j -= 1
-        if filled != block:
+        if not same(filled, block):
             return None
         if i:
             base = strides[i - 1]
             block = filled = 1
     for at in range(j, -1, -1):
-        if size[at] != 1:
+        if not same(size[at], 1):
             return None
         out[at] = filled * base if shape else 1
     return tuple(out)
@@ -104,19 +120,19 @@ def _row_major(size: Sequence[Any]) -> tuple[Any, ...]:
     c: Any = 1
     for n in reversed(size):
         out.append(c)
-        c = c * (n if n != 0 else 1)
+        c = c * (1 if same(n, 0) else n)
     return tuple(reversed(out))
 
 
 def broadcast(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Broadcast shape of the operands and the strides of a fresh result, by the iterator's rule."""
     shape = _broadcast_shape(tensors)
-    same = all(len(t.shape) == len(shape) and _equal(t.shape, shape) for t in tensors)
+    same = all(len(t.shape) == len(shape) and all_same(t.shape, shape) for t in tensors)
     if same and all(contiguous(t) for t in tensors):
         return shape, _row_major(shape)
     if (
         same
-        and all(_equal(t.stride(), tensors[0].stride()) for t in tensors)
+        and all(all_same(t.stride(), tensors[0].stride()) for t in tensors)
         and _dense(tensors[0])
     ):
         return shape, tensors[0].stride()
@@ -138,9 +154,9 @@ def _broadcast_shape(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
             if j < 0:
                 continue
             n, s = t.shape[j], shape[i]
-            if n is s or n == 1 or n == s:
+            if n is s or same(n, 1) or (not same(s, 1) and _agree(n, s)):
                 continue
-            if s != 1:
+            if not same(s, 1):
                 raise RuntimeError(
                     f"The size of tensor a ({s}) must match the size of tensor b ({n}) at "
                     f"non-singleton dimension {i}"
@@ -149,16 +165,26 @@ def _broadcast_shape(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple(shape)
 
 
-def _equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return all(x is y or x == y for x, y in zip(a, b, strict=True))
+def _agree(n: Any, s: Any) -> bool:
+    """Whether two extents, neither of them 1, are equal. Where only running would tell they must
+    be: it is asserted then."""
+    same = n == s
+    if isinstance(same, SymBool) and same.node.hint is None:
+        return bool(same.node.expect_true("", 0))
+    return _true(same)
+
+
+def all_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes (or strides) are equal."""
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _dense(t: Tensor) -> bool:
     """Whether the elements fill a block of memory in some order."""
-    left = [(s, n) for n, s in zip(t.shape, t.stride(), strict=True) if n != 1]
+    left = [(s, n) for n, s in zip(t.shape, t.stride(), strict=True) if not same(n, 1)]
     expected: Any = 1
     while left:
-        found = next((i for i, (s, _) in enumerate(left) if s == expected), None)
+        found = next((i for i, (s, _) in enumerate(left) if same(s, expected)), None)
         if found is None:
             return False
         expected = expected * left.pop(found)[1]
@@ -170,7 +196,7 @@ def _strides_in(t: Tensor, shape: Sequence[Any]) -> list[Any]:
     new = len(shape) - t.dim()
     out: list[Any] = [0] * new
     for n, s, full in zip(t.shape, t.stride(), shape[new:], strict=True):
-        out.append(0 if n == 1 and full != 1 else s * t.dtype.itemsize)
+        out.append(0 if same(n, 1) and not same(full, 1) else s * t.dtype.itemsize)
     return out
 
 
@@ -193,14 +219,14 @@ def _compare(strides: Sequence[Sequence[Any]], shape: Sequence[Any], a: int, b: 
     for st in strides:
         x, y = st[a], st[b]
         if x is y:
-            if x != 0 and shape[a] > shape[b]:
+            if not same(x, 0) and _true(shape[a] > shape[b]):
                 return 1
             continue
-        if x == 0 or y == 0:
+        if same(x, 0) or same(y, 0):
             continue
-        if x < y:
+        if _true(x < y):
             return -1
-        if x > y or shape[a] > shape[b]:
+        if _true(x > y) or _true(shape[a] > shape[b]):
             return 1
     return 0
 

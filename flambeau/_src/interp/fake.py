@@ -17,6 +17,7 @@ from flambeau._src.core import state, symbolic
 from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor, _disabled_torch_function_impl
+from flambeau._src.interp import by_value
 from flambeau._src.interp.dispatch_mode import (
     FAKE_KEY,
     TorchDispatchMode,
@@ -138,7 +139,7 @@ class FakeTensor(Tensor):
                 self.dtype is not state.process.default_dtype
                 and self.dtype.name not in ("int64", "bool")
             )
-            or (not self.dtype.is_floating_point and not self.numel())
+            or (not self.dtype.is_floating_point and self._sym is None and not self.numel())
             or self.dtype.name in ("int64", "bool")
         ):
             parts.append(f"dtype={self.dtype}")
@@ -356,10 +357,9 @@ class FakeTensorMode(TorchDispatchMode):
                     t.constant = None
         before = state.set_suspended(state.get_suspended() | ALL)
         try:
-            result = self._run(op, args)
+            return self._run(op, args)
         finally:
             state.set_suspended(before)
-        return result
 
     def _all_fake(self, op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
         if all(isinstance(t, FakeTensor) and t.fake_mode is self for t in _flat(args)):
@@ -414,12 +414,24 @@ class FakeTensorMode(TorchDispatchMode):
 
     def _run(self, op: Op, args: tuple[Any, ...]) -> Any:
         decl = op.decl
+        env = self.shape_env
+        if env is not None and decl.kind == "factory":
+            by_value.check_extents(args)
         if op.base.name in DATA_DEPENDENT:
+            scalar = op.base.name == "_local_scalar_dense"
+            if scalar and env is not None and env.allow_scalar_outputs:
+                found = by_value.item(env, args[0])
+                if found is not None:
+                    return found
             raise DataDependentOutputException(overload_of(op))
         if decl.level == "composite":
             return self._composite(op, args)
         if op.base.key in DYNAMIC_SHAPE and not _masks_absent(op, args):
-            raise DynamicOutputShapeException(overload_of(op))
+            plain = decl.by_value is not None and op.variant == "functional"
+            if not plain or env is None or not env.allow_dynamic_output_shape_ops:
+                raise DynamicOutputShapeException(overload_of(op))
+            with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
+                return self._wrap_all(by_value.extents_by_value(env, op, args))
         try:
             if op.variant == "inplace":
                 return self._inplace(op, args)

@@ -17,7 +17,6 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.conditions import Condition, Real
 from flambeau._src.ir.integers import Atom, Expr, symbol
 from flambeau._src.ir.node import Node
-from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ir.sym_node import SymNode
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import overload_of
@@ -58,73 +57,72 @@ class SizeNodes:
                 if name is not None:
                     self._tensors.setdefault(name, (node, i))
 
-    def bind(self, n: SymInt, node: Node) -> None:
+    def bind(self, n: SymInt | SymFloat | SymBool, node: Node) -> None:
         """The node is this number."""
         self._made[n.node.value] = node
 
     def node(self, n: Any) -> Any:
         """A symbolic number as a node's argument: a node, or the number that it is."""
         value = n.node.expr
-        return self._value(value, n.node.env)
+        return self._value(value, n.node)
 
-    def _value(self, value: Any, env: ShapeEnv) -> Any:
+    def _value(self, value: Any, like: SymNode) -> Any:
         if isinstance(value, Expr):
-            return self._expr(value, env)
+            return self._expr(value, like)
         if isinstance(value, Real):
-            return self._cached(value, env, lambda: self._real(value, env))
+            return self._cached(value, like, lambda: self._real(value, like))
         if isinstance(value, Condition):
-            return self._cached(value, env, lambda: self._condition(value, env))
+            return self._cached(value, like, lambda: self._condition(value, like))
         return value
 
-    def _cached(self, value: Any, env: ShapeEnv, make: Callable[[], Any]) -> Any:
+    def _cached(self, value: Any, like: SymNode, make: Callable[[], Any]) -> Any:
         found = self._made.get(value)
         if found is None:
             found = make()
             if isinstance(found, Node):
                 kind = {Expr: "int", Real: "float", Condition: "bool"}[type(value)]
-                number = SymNode(env, kind, value)
-                found.meta["val"] = _NUMBERS[kind](number)
+                found.meta["val"] = _NUMBERS[kind](like.like(kind, value))
                 self._made[value] = found
         return found
 
-    def _expr(self, e: Expr, env: ShapeEnv) -> Any:
+    def _expr(self, e: Expr, like: SymNode) -> Any:
         if e.constant is not None:
             return e.constant
-        return self._cached(e, env, lambda: self._sum(e, env))
+        return self._cached(e, like, lambda: self._sum(e, like))
 
-    def _sum(self, e: Expr, env: ShapeEnv) -> Any:
+    def _sum(self, e: Expr, like: SymNode) -> Any:
         if e.name is not None:
             return self._symbol(e.name)
         total: Any = None
         for monomial, c in sorted(e.terms.items(), key=lambda item: (not item[0], item[1] < 0)):
-            part = self._product(monomial, abs(c) if total is not None else c, env)
+            part = self._product(monomial, abs(c) if total is not None else c, like)
             if total is None:
                 total = part
             else:
                 total = self._call(operator.add if c > 0 else operator.sub, total, part)
         return total
 
-    def _product(self, monomial: Any, c: int, env: ShapeEnv) -> Any:
+    def _product(self, monomial: Any, c: int, like: SymNode) -> Any:
         made: Any = None
         for atom, power in monomial:
-            factor = self._atom(atom, env)
+            factor = self._atom(atom, like)
             for _ in range(power):
                 made = factor if made is None else self._call(operator.mul, made, factor)
         if made is None:
             return c
         return made if c == 1 else self._call(operator.mul, made, c)
 
-    def _atom(self, atom: Atom, env: ShapeEnv) -> Any:
+    def _atom(self, atom: Atom, like: SymNode) -> Any:
         if atom.kind == "symbol":
-            return self._expr(symbol(atom.name), env)
+            return self._expr(symbol(atom.name), like)
 
         def make() -> Any:
-            made, *rest = (self._expr(a, env) for a in atom.args)
+            made, *rest = (self._expr(a, like) for a in atom.args)
             for other in rest:
                 made = self._call(_OF_ATOM.get(atom.kind, builtins.min), made, other)
             return made
 
-        return self._cached(Expr({((atom, 1),): 1}), env, make)
+        return self._cached(Expr({((atom, 1),): 1}), like, make)
 
     def _symbol(self, name: str) -> Node:
         try:
@@ -136,17 +134,17 @@ class SizeNodes:
             ) from None
         return self._create("call_function", SIZE, (node, i), {}, "sym_size_int")
 
-    def _real(self, r: Real, env: ShapeEnv) -> Any:
-        args = [self._value(a, env) for a in r.args]
+    def _real(self, r: Real, like: SymNode) -> Any:
+        args = [self._value(a, like) for a in r.args]
         return self._call(_OF_REAL.get(r.op) or getattr(math, r.op), *args)
 
-    def _condition(self, c: Condition, env: ShapeEnv) -> Any:
+    def _condition(self, c: Condition, like: SymNode) -> Any:
         if c.relation is not None:
-            left = self._expr(c.relation.left, env)
+            left = self._expr(c.relation.left, like)
             return self._call(_COMPARE[c.relation.op], left, 0)
         if c.kind == "relation":
-            return self._call(_COMPARE[c.op], *(self._value(s, env) for s in c.sides))
-        parts = [self._value(p, env) for p in c.parts]
+            return self._call(_COMPARE[c.op], *(self._value(s, like) for s in c.sides))
+        parts = [self._value(p, like) for p in c.parts]
         if c.kind == "not":
             return self._call(operator.not_, parts[0])
         made = parts[0]

@@ -134,6 +134,8 @@ class GraphTracer:
                     self.track_tree(v, item, None if constant is None else constant[i])
         elif value is not None:
             node.meta["val"] = value
+            if isinstance(value, (SymInt, SymFloat, SymBool)):
+                self.sizes.bind(value, node)
 
     # ---- nodes ----
 

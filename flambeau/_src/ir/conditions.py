@@ -27,6 +27,7 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
     "neg": ("(-{})", operator.neg),
     "abs": ("abs({})", abs),
     "float": ("float({})", float),
+    "real": ("{}", lambda x: x),  # a symbol whose values are floats
     "max": ("max({}, {})", max),
     "min": ("min({}, {})", min),
     "lshift": ("({} << {})", operator.lshift),
@@ -65,6 +66,12 @@ class Real:
         return frozenset[str]().union(
             *(a.symbols for a in self.args if isinstance(a, (Real, Expr)))
         )
+
+    @property
+    def name(self) -> str | None:
+        """The symbol's name if it is just one."""
+        e = self.args[0]
+        return e.name if self.op == "real" and isinstance(e, Expr) else None
 
     def value(self, env: Mapping[str, int]) -> Any:
         """The number it is where symbols have the values in env."""
@@ -129,6 +136,12 @@ class Condition:
         found = [s.symbols for s in self.sides if isinstance(s, (Real, Expr))]
         return frozenset[str]().union(*found, *(p.symbols for p in self.parts))
 
+    @property
+    def name(self) -> str | None:
+        """The symbol's name if the condition is that symbol, a bool (`u0 == 1`)."""
+        r = self.relation
+        return (r.left + 1).name if r is not None and r.op == "==" else None
+
     def value(self, env: Mapping[str, int]) -> bool:
         """Whether it holds."""
         if self.relation is not None:
@@ -162,6 +175,14 @@ class Condition:
             tuple(_replaced(s, by) for s in self.sides),
             tuple(p.replaced(by) for p in self.parts),
         )
+
+    def as_call(self) -> str:
+        """The text, (un)equality in PyTorch's form `Eq(a, b)`."""
+        text = str(self)
+        for op, name in ((" == ", "Eq"), (" != ", "Ne")):
+            if self.kind == "relation" and op in text:
+                return f"{name}({text.replace(op, ', ')})"
+        return text
 
     def __str__(self) -> str:
         if self.relation is not None:

@@ -10,7 +10,7 @@ Python's `//` and `%` (floor, sign of the divisor) are meant throughout.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -173,7 +173,10 @@ class Expr:
         if not self.terms:
             return "0"
         parts: list[str] = []
-        for monomial, c in sorted(self.terms.items(), key=_print_order):
+        order = sorted(self.terms.items(), key=_print_order)
+        if order[0][1] < 0 and self.terms.get((), 0) > 0:
+            order.insert(0, order.pop())  # `6 - u0`
+        for monomial, c in order:
             factors = [str(a) for a, p in monomial for _ in range(p)]
             if abs(c) != 1 or not factors:
                 factors.insert(0, str(abs(c)))
@@ -511,6 +514,16 @@ class Relation:
         elif 0 not in r or _indivisible(self.left):
             same = False
         return same if self.op == "==" or same is None else not same
+
+    def stronger(self) -> Iterator[Relation]:
+        """Relations each of which implies this `>=`: for a maximum that is added, or a minimum that
+        is subtracted, one of its arguments."""
+        for monomial, c in self.left.terms.items():
+            atom, power = monomial[0] if len(monomial) == 1 else (None, 0)
+            if atom is not None and power == 1 and atom.kind == ("max" if c > 0 else "min"):
+                rest = Expr({m: k for m, k in self.left.terms.items() if m != monomial})
+                for a in atom.args:
+                    yield Relation(">=", _normal(rest + a * c, False))
 
     def replaced(self, by: Mapping[str, Expr]) -> Relation:
         """Symbols replaced."""

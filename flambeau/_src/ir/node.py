@@ -289,7 +289,9 @@ class Node:
             return True
         if self.op == "call_function":
             schema = getattr(self.target, "_schema", None)
-            if schema is not None and getattr(schema, "is_mutable", False):
+            if schema is not None and (
+                getattr(schema, "is_mutable", False) or not getattr(schema, "returns", True)
+            ):  # an operator that gives nothing acts by being called
                 return True
             if impure_random and _draws_random_numbers(self.target):
                 return True

@@ -13,32 +13,50 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau._src.ir.conditions import Condition, junction
+from flambeau._src.ir.conditions import Condition, Real, junction
 from flambeau._src.ir.integers import Expr, IntLike, Range, Relation, expr, symbol
 
 __all__ = [
     "ConstraintViolation",
-    "DataDependentGuard",
+    "GuardOnDataDependentSymNode",
     "FrozenShapes",
     "ShapeEnv",
     "ShapeGuard",
     "Symbol",
 ]
 
+UNBACKED = ("u", "zuf")  # how names of ints and floats begin that only running will tell
 _LEAST = 2  # sizes 0 and 1 are not symbols: broadcasting treats them apart
 
 
-class DataDependentGuard(RuntimeError):
-    """A branch on a number that only running will tell."""
+class GuardOnDataDependentSymNode(RuntimeError):
+    """A branch on a number that only running will tell (`cond`). `of_value`: its very value was
+    asked for. `shown` is the condition as the program wrote it."""
 
-    def __init__(self, condition: Condition) -> None:
-        names = ", ".join(sorted(condition.symbols))
-        super().__init__(
-            f"Could not guard on data-dependent expression {condition} (unhinted: {condition}). "
-            f"The value of {names} is known only when the program runs: say what holds of it with "
-            "torch._check(...), or branch with torch.cond."
+    __module__ = "flambeau.fx.experimental.symbolic_shapes"
+
+    def __init__(
+        self, cond: Condition | Expr | Real, sizes: str, *, of_value: bool = False, shown: str = ""
+    ) -> None:
+        text = shown or (cond.as_call() if isinstance(cond, Condition) else str(cond))
+        what = "extract specialized integer from" if of_value else "guard on"
+        hint = (
+            "consider using data-dependent friendly APIs such as guard_or_false, guard_or_true and "
+            "statically_known_true.\n"
         )
-        self.condition = condition
+        super().__init__(
+            f"Could not {what} data-dependent expression {text} (unhinted: {text}).  "
+            f"(Size-like symbols: {sizes or 'none'})\n\n{'' if of_value else hint}"
+            f"The value of {', '.join(sorted(cond.symbols))} is known only when the program runs: "
+            "say what holds of it with torch._check(...), or branch with torch.cond."
+        )
+        self.cond, self.sizes, self.of_value = cond, sizes, of_value
+
+    def as_written(self, text: str) -> GuardOnDataDependentSymNode:
+        """The same with the program's own words for the condition."""
+        return GuardOnDataDependentSymNode(
+            self.cond, self.sizes, of_value=self.of_value, shown=text
+        )
 
 
 class FrozenShapes(RuntimeError):
@@ -77,8 +95,12 @@ class ShapeEnv:
         duck_shape: bool = True,
         specialize_zero_one: bool = True,
         on_guard: Callable[[ShapeGuard], None] | None = None,
+        allow_scalar_outputs: bool = True,
+        allow_dynamic_output_shape_ops: bool = True,
     ) -> None:
         self.duck_shape, self.specialize_zero_one = duck_shape, specialize_zero_one
+        self.allow_scalar_outputs = allow_scalar_outputs
+        self.allow_dynamic_output_shape_ops = allow_dynamic_output_shape_ops
         self.on_guard = on_guard
         self.symbols: dict[str, Symbol] = {}
         self.guards: list[ShapeGuard] = []
@@ -153,10 +175,13 @@ class ShapeEnv:
 
     # ---- decisions ----
 
-    def known(self, c: Condition) -> bool | None:
-        """Whether a condition holds for every call that passes the guards; None: it depends."""
+    def known(self, c: Condition, of: Callable[[str], Range] | None = None) -> bool | None:
+        """Whether a condition holds for every call that passes the guards; None: it depends.
+
+        `of` gives the symbols' ranges, where other ones than those known are to be supposed.
+        """
         if c.kind != "relation":
-            parts = [self.known(p) for p in c.parts]
+            parts = [self.known(p, of) for p in c.parts]
             if c.kind == "not":
                 return None if parts[0] is None else not parts[0]
             decisive = c.kind == "or"  # the truth of one part that decides the whole
@@ -167,12 +192,14 @@ class ShapeEnv:
         if r is None:  # of real numbers: nothing is derived
             return True if c in self._known else False if c.negated() in self._known else None
         r = r.replaced(self.replacements)
-        return self._known_relation(r)
+        return self._known_relation(r, of or self.range_of)
 
-    def _known_relation(self, r: Relation) -> bool | None:
-        found = r.known(self.range_of)
+    def _known_relation(self, r: Relation, of: Callable[[str], Range]) -> bool | None:
+        found = r.known(of)
         if found is not None:
             return found
+        if r.op == ">=" and any(self._known_relation(w, of) for w in r.stronger()):
+            return True
         opposite = r.negated()
         for fact in self._facts:
             if fact == r or _follows(r, fact):
@@ -181,20 +208,47 @@ class ShapeEnv:
                 return False
         return None
 
-    def decide(self, c: Condition, reason: str = "") -> bool:
+    def decide(self, c: Condition, reason: str = "", *, oblivious: bool = False) -> bool:
         """Whether a condition holds for this call; a guard if other calls may differ.
 
-        Raises DataDependentGuard for unbacked symbols, FrozenShapes after `freeze`.
+        `oblivious`: unbacked sizes count as neither 0 nor 1, where that tells. (The tensor library
+        treats these apart only to save work or to broadcast.)
+        Raises GuardOnDataDependentSymNode for unbacked symbols, FrozenShapes after `freeze`.
         """
         found = self.known(c)
         if found is not None:
             return found
-        names = self._replaced(c).symbols
-        if any(self.is_unbacked(name) for name in names):
-            raise DataDependentGuard(self._replaced(c))
+        if self._depends_on_data(c):
+            found = self.known(c, self.size_range) if oblivious else None
+            if found is None:
+                raise self.data_dependent(c)
+            return found
         truth = c.value(self.hints())
         self._record(c if truth else c.negated(), reason)
         return truth
+
+    def _depends_on_data(self, c: Condition) -> bool:
+        return any(self.is_unbacked(name) for name in self._replaced(c).symbols)
+
+    def size_range(self, name: str) -> Range:
+        """`range_of`; of an unbacked size without 0 and 1."""
+        found = self.range_of(name)
+        if self.is_unbacked(name) and found.lo is not None and found.lo >= 0:
+            supposed = found.meet(Range(_LEAST, None))
+            return found if supposed.empty else supposed
+        return found
+
+    def data_dependent(self, c: Condition | Expr | Real) -> GuardOnDataDependentSymNode:
+        """The error for a branch on c, or (for an expression) for its value."""
+        found = c.replaced(self.replacements)
+        sizes = [
+            name
+            for name in sorted(found.symbols)
+            if self.is_unbacked(name) and self.size_range(name) != self.range_of(name)
+        ]
+        return GuardOnDataDependentSymNode(
+            found, ", ".join(sizes), of_value=isinstance(found, Expr)
+        )
 
     def number(self, e: IntLike, reason: str = "") -> int:
         """The value of an expression, which is thereby fixed for this capture."""
@@ -207,7 +261,7 @@ class ShapeEnv:
             return found
         value = self.hint(e)
         if value is None:
-            raise DataDependentGuard(Condition.of(Relation.compare(e, "==", 0)))
+            raise self.data_dependent(e)
         self.decide(Condition.of(Relation.compare(e, "==", value)), reason)
         return value
 
@@ -217,12 +271,16 @@ class ShapeEnv:
         Raises RuntimeError where it is known not to hold.
         """
         found = self.known(c)
-        if found is None and any(self.is_unbacked(n) for n in self._replaced(c).symbols):
+        if found is None and self._depends_on_data(c):
             self.asserts.append(c)
             self._learn(c)
             return
         if found is False or (found is None and not self.decide(c, reason)):
             raise RuntimeError(reason or f"Expected {c} to be True, but got False")
+
+    def suppose(self, c: Condition) -> None:
+        """c is so, whatever runs: nothing to guard or to assert."""
+        self._learn(c)
 
     def _replaced(self, c: Condition) -> Condition:
         return c.replaced(self.replacements)

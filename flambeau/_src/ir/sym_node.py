@@ -6,26 +6,33 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.ir.conditions import Condition, Number, Real, junction, real
-from flambeau._src.ir.integers import Expr, IntLike, expr, maximum, minimum, symbol
-from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.integers import Expr, IntLike, Range, expr, maximum, minimum, symbol
+from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 
-__all__ = ["SymNode", "expression_of", "sym_int"]
+__all__ = ["AsStands", "SymNode", "expression_of", "sym_int", "unknown"]
 
 _MATH = "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
 
 
 class SymNode:
-    """`kind` is int, float or bool; `value` its Expr, number tree or Condition."""
+    """`kind` is int, float or bool; `value` its Expr, number tree or Condition; `written` the
+    comparison (operator, sides) that it is, for messages."""
 
-    __slots__ = ("env", "kind", "value")
+    __slots__ = ("env", "kind", "value", "written")
 
-    def __init__(self, env: ShapeEnv, kind: str, value: Any) -> None:
-        self.env, self.kind, self.value = env, kind, value
+    def __init__(self, env: ShapeEnv, kind: str, value: Any, written: Any = None) -> None:
+        self.env, self.kind, self.value, self.written = env, kind, value, written
+
+    def like(self, kind: str, value: Any) -> SymNode:
+        """Another number, of the same sort of node."""
+        return type(self)(self.env, kind, value)
 
     # ---- what it is ----
 
@@ -245,7 +252,8 @@ class SymNode:
         return then if self.guard_bool() else other
 
     def _compare(self, op: str, other: SymNode) -> SymNode:
-        return self._bool(Condition.compare(self._as_number(), op, other._as_number()))
+        a, b = self._as_number(), other._as_number()
+        return SymNode(self.env, "bool", Condition.compare(a, op, b), (op, a, b))
 
     def _junction(self, kind: str, other: SymNode) -> SymNode:
         if self.kind == "bool" and other.kind == "bool":
@@ -265,7 +273,44 @@ class SymNode:
 
     def guard_bool(self, file: str = "", line: int = 0) -> bool:
         """Its truth in this call."""
-        return self.env.decide(self._condition(), _place(file, line))
+        try:
+            return self.env.decide(self._condition(), _place(file, line))
+        except GuardOnDataDependentSymNode as error:
+            if self.written is None:
+                raise
+            found = self._for_library() if _asked_by_library() else None
+            if found is None:
+                raise error.as_written(self._as_written()) from None
+            return found
+
+    def _for_library(self) -> bool | None:
+        """The answer that the tensor library gets where only running will tell, if it gets one.
+
+        It treats extents of 0 and 1 apart to save work or to broadcast: sizes count as neither.
+        (A comparison with 2 may bound a slice: that is not answered.) And it refuses extents and
+        places that are negative: that they are not is asserted.
+        """
+        op, *sides = self.written
+        c = self._condition()
+        if op in ("<", ">=") and sides[1] == 0 and self.env.known(c) is None:
+            self.env.check(c if op == ">=" else c.negated())
+            return bool(op == ">=")
+        if sides[1] not in (0, 1):
+            return self.env.known(c, self.env.size_range) if op in ("==", "!=") else None
+        known = self.env.known(c, self.env.size_range)
+        if known is None and self.env.known(Condition.compare(sides[0], ">=", 0)):
+            return op in ("!=", ">", ">=")
+        return known
+
+    def _as_written(self) -> str:
+        """The comparison as PyTorch shows it."""
+        if self.written is None:
+            return ""
+        op, *sides = self.written
+        a, b = (s.replaced(self.env.replacements) if _symbolic(s) else s for s in sides)
+        if op in ("==", "!="):
+            return f"{'Eq' if op == '==' else 'Ne'}({a}, {b})"
+        return f"{a} {op} {b}"
 
     def guard_int(self, file: str = "", line: int = 0) -> int:
         """Its value in this call."""
@@ -285,6 +330,8 @@ class SymNode:
         """A number that is no polynomial: the sizes that it is made of are fixed."""
         if not isinstance(value, Real):
             return value
+        if self.hint is None:
+            raise self.env.data_dependent(value)
         for name in sorted(value.symbols):
             e = self.env.simplified(symbol(name))
             self.env.number(e, reason)
@@ -298,6 +345,10 @@ class SymNode:
     def statically_known_true(self, file: str = "", line: int = 0) -> bool:
         """Whether it is true for every call that passes the guards."""
         return self.env.known(self._condition()) is True
+
+    def statically_known_false(self, file: str = "", line: int = 0) -> bool:
+        """Whether it is false for every call that passes the guards."""
+        return self.env.known(self._condition()) is False
 
     def guard_or_false(self, file: str = "", line: int = 0) -> bool:
         """Its truth, False where only running would tell."""
@@ -317,7 +368,26 @@ class SymNode:
             return otherwise
         return self.env.decide(c)
 
-    guard_size_oblivious = guard_bool
+    def guard_size_oblivious(self, file: str = "", line: int = 0) -> bool:
+        """Its truth; sizes that only running would tell count as neither 0 nor 1."""
+        try:
+            return self.env.decide(self._condition(), _place(file, line), oblivious=True)
+        except GuardOnDataDependentSymNode as error:
+            found = None if self.written is None else self._for_library()
+            if found is None:
+                raise error.as_written(self._as_written()) from None
+            return found
+
+
+class AsStands(SymNode):
+    """A node that shows its value as it is written: nothing learnt since simplifies it."""
+
+    __slots__ = ()
+
+    @property
+    def expr(self) -> Any:
+        """The value."""
+        return self.value
 
 
 def _of_math(name: str) -> Callable[[SymNode], SymNode]:
@@ -330,6 +400,23 @@ def _of_math(name: str) -> Callable[[SymNode], SymNode]:
 
 for _name in _MATH:
     setattr(SymNode, f"sym_{_name}", _of_math(_name))
+
+
+_LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_NUMBERS = tuple(
+    os.path.join(_LIBRARY, "_src", *path)
+    for path in (("ir", ""), ("core", "symint.py"), ("core", "checks.py"))
+)
+_FOR_PROGRAMS = os.path.join(_LIBRARY, "_src", "capture", "")
+
+
+def _asked_by_library() -> bool:
+    """Whether code of the tensor library asks, not the program (or the capture on its behalf)."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_NUMBERS):
+        frame = frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
+    return file.startswith(_LIBRARY) and not file.startswith(_FOR_PROGRAMS)
 
 
 def _place(file: str, line: int) -> str:
@@ -345,6 +432,15 @@ def sym_int(env: ShapeEnv, e: IntLike) -> SymInt | int:
     e = env.simplified(e)
     constant = e.constant
     return SymInt(SymNode(env, "int", e)) if constant is None else constant
+
+
+def unknown(env: ShapeEnv, kind: str, range_: Range | None = None) -> Any:
+    """A number of a kind (int, float, bool) that only running will tell."""
+    if kind == "float":
+        return SymFloat(SymNode(env, kind, Real("real", (env.unbacked(prefix="zuf"),))))
+    if kind == "bool":
+        return SymBool(SymNode(env, kind, Condition.compare(env.unbacked(Range(0, 1)), "==", 1)))
+    return SymInt(SymNode(env, kind, env.unbacked(range_)))
 
 
 def expression_of(n: Any) -> Any:

@@ -111,6 +111,10 @@ class RepeatIndices(Declaration):
         copy_into(out, share_array(made))
         return out
 
+    def by_value(extent: Any, repeats: Tensor, output_size: Any) -> TensorSpec:
+        n = extent(0) if output_size is None else output_size
+        return TensorSpec((n,), repeats.dtype, repeats.device)
+
 
 def _interleaved(self: Tensor, repeats: Tensor, dim: int | None, output_size: int | None) -> Tensor:
     t = aten.flatten(self) if dim is None else self

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.symint import sym_float
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.op import Op, Packet, resolve_lazy
 from flambeau._src.ops.refuse import shown, type_text
@@ -49,7 +50,9 @@ def _float(v: Any, a: Arg) -> Any:
         return v
     if isinstance(v, Tensor):
         return (
-            float(v.item()) if v.dim() == 0 and not v.requires_grad and not v.is_complex() else _NO
+            sym_float(v.item())
+            if v.dim() == 0 and not v.requires_grad and not v.is_complex()
+            else _NO
         )
     f = getattr(v, "__float__", None)
     return f() if f is not None and not isinstance(v, (type, str)) else _NO
@@ -60,6 +63,7 @@ def _number(v: Any, a: Arg) -> Any:
         isinstance(v, (bool, int, float, complex))
         or hasattr(v, "__sym_int__")
         or hasattr(v, "__sym_float__")
+        or hasattr(v, "__sym_bool__")
     ):
         return v
     if isinstance(v, Tensor):

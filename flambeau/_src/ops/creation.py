@@ -10,6 +10,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
+from flambeau._src.core.symint import SymInt, sym_int
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable, requiring, resize_output
 from flambeau._src.ops.copying import fill_with
@@ -165,6 +166,8 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
     """The number of elements; int64 ranges are counted in integers, all others in float64."""
     if step == 0:
         raise RuntimeError("step must be nonzero")
+    if any(isinstance(v, SymInt) for v in (start, end, step)):
+        return _symbolic_length(start, end, step)
     if dtype is dt.int64 and math.isfinite(start) and math.isfinite(end):
         start, end, step = int(start), int(end), int(step)
         if step == 0:
@@ -178,12 +181,21 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
     return math.ceil((float(end) - float(start)) / float(step))
 
 
+def _symbolic_length(start: Any, end: Any, step: Any) -> Any:
+    """The same of symbolic ints. With a float among them the length is counted in floats."""
+    if (step > 0 and end < start) or (step < 0 and end > start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    if any(isinstance(v, float) for v in (start, end, step)):
+        return sym_int(math.ceil((end - start) / step))
+    return -((start - end) // step)
+
+
 def arange_spec(
     start: Any, end: Any, step: Any, dtype: Any, layout_: Any, device: Any
 ) -> TensorSpec:
     values = (start, end, step)
     if dtype is None:
-        whole = all(isinstance(v, int) for v in values)
+        whole = all(isinstance(v, (int, SymInt)) for v in values)
         dtype = dt.int64 if whole else state.process.default_dtype
     return spec((arange_length(*values, dtype),), dtype, layout_, device)
 

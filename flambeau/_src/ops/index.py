@@ -11,6 +11,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
+from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
@@ -220,6 +221,19 @@ class Index(Opaque):
         out = _native.empty(where.shape, t.dtype, t.device, where.result_strides())
         where.walk("get", out, t)
         return out
+
+    def by_value(extent: Any, t: Tensor, indices: Sequence[Any]) -> TensorSpec:
+        check_indices(t, indices)
+        found: list[Any] = []
+        for i in indices:
+            if i is None or i.dtype not in _MASKS:
+                found.append(i)
+            else:
+                if i.dtype is dt.uint8:
+                    _warn_bytes()
+                found.extend(aten.nonzero_numpy(i))  # whose extent is known by then, or is made
+        where = Layout(t, found)
+        return TensorSpec(where.shape, t.dtype, t.device, where.result_strides())
 
     def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any]) -> Any:
         zeros = aten.new_zeros(g, t.shape)
@@ -506,6 +520,12 @@ class MaskedSelect(Opaque):
         shape = broadcast_shape([mask.shape, t.shape])
         return chosen(aten.expand(t, shape), aten.expand(mask, shape))
 
+    def by_value(extent: Any, t: Tensor, mask: Tensor) -> TensorSpec:
+        if mask.dtype is not dt.bool_:
+            raise RuntimeError("masked_select: expected BoolTensor for mask")
+        most = Size(broadcast_shape([t.shape, mask.shape])).numel()
+        return TensorSpec((extent(0, most),), t.dtype, t.device)
+
     def vjp(b: Any, g: Tensor, t: Tensor, mask: Tensor) -> Any:
         shape = broadcast_shape([t.shape, mask.shape])
         zeros = aten.zeros_like(aten.expand(t, shape), memory_format=layout.preserve_format)
@@ -606,6 +626,10 @@ class Nonzero(Declaration):
             n = int(mask.item())
             return _native.empty((n, 0), dt.int64, t.device, (1, n))
         return places_of(mask)
+
+    def by_value(extent: Any, t: Tensor) -> TensorSpec:
+        n = extent(0, t.numel())
+        return TensorSpec((n, t.dim()), dt.int64, t.device, (1, n))
 
     def samples(s: Any) -> Any:
         yield s.sample(s.ints((3, 4), 0, 2))

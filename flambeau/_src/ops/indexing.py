@@ -7,13 +7,14 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import state
+from flambeau._src.core import state, symbolic
 from flambeau._src.core.slots import slot
+from flambeau._src.core.symint import SymInt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.creation import tensor
 from flambeau._src.ops.op import packet
-from flambeau._src.ops.views import LAST
+from flambeau._src.ops.views import LAST, unknown
 
 _PUBLIC = state.FUNCTION | state.FUNCTION_MODE
 _MASKS = (dt.uint8, dt.bool_)
@@ -33,7 +34,7 @@ def select_at(t: Tensor, dim: int, index: int, position: int) -> Tensor:
             "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number"
         )
     n = t.shape[dim] if t.dim() else 1
-    if not -n <= index < n:
+    if not unknown(index < n) and not -n <= index < n:
         raise IndexError(f"index {index} is out of bounds for dimension {position} with size {n}")
     return aten.select(t, dim, index)
 
@@ -42,12 +43,10 @@ def _bound(v: Any, default: int) -> int:
     if v is None:
         return default
     if isinstance(v, Tensor):
-        return int(v.item())
-    if isinstance(v, int):
-        return v
-    if hasattr(v, "__sym_int__"):
-        symbolic: int = v  # behaves as one
-        return symbolic
+        v = v.item()
+    if isinstance(v, (int, SymInt)):
+        found: int = v  # a symbolic int behaves as one
+        return found
     index = getattr(v, "__index__", None)
     if index is None:
         raise TypeError("slice indices must be integers or None or have an __index__ method")
@@ -62,8 +61,10 @@ def slice_at(t: Tensor, dim: int, key: slice, *, always: bool) -> Tensor:
     if step < 0:
         raise ValueError("step must be greater than zero")
     start, stop = _bound(key.start, 0), _bound(key.stop, LAST)
-    if not always and start == 0 and step == 1 and t.dim() and stop >= t.shape[dim]:
-        return t
+    if not always and t.dim() and step == 1 and type(start) is int and start == 0:
+        unbounded = type(stop) is int and stop == LAST
+        if unbounded or (not unknown(stop >= t.shape[dim]) and stop >= t.shape[dim]):
+            return t
     return aten.slice(t, dim, start, stop, step)
 
 
@@ -132,7 +133,8 @@ def apply(t: Tensor, keys: Sequence[Any]) -> tuple[Tensor, list[Any]]:
     found: list[Any] = []  # an entry a dimension of the result that is passed by
     for position, k in enumerate(keys):
         if type(k) is int or _is_int(k):
-            result = select_at(result, dim, k if type(k) is int else k.__index__(), position)
+            at: Any = k if isinstance(k, (int, SymInt)) else k.__index__()
+            result = select_at(result, dim, at, position)
             continue
         if isinstance(k, slice):
             result = slice_at(result, dim, k, always=False)
@@ -246,21 +248,21 @@ _C_NAMES = {
 def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
     """shape from its first extent other than one on."""
     for i, s in enumerate(shape):
-        if s != 1:
+        if not symbolic.same(s, 1):
             return tuple(shape[i:])
     return ()
 
 
 def copy_to(target: Tensor, value: Tensor) -> None:
     """target[...] = value, broadcast after leading ones are dropped."""
-    if target.shape == value.shape:
+    if symbolic.all_same(target.shape, value.shape):
         aten.copy_(target, value)
         return
     if not value.dim() and value.device.type == "cpu":
         dispatch(index_op("fill", "Tensor").inplace_op, (target, value))
         return
     value = aten.view(value, without_leading_ones(value.shape))
-    if value.shape != target.shape:
+    if not symbolic.all_same(value.shape, target.shape):
         value = aten.expand(value, target.shape)
     aten.copy_(target, value)
 
@@ -292,7 +294,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
             copy_to(part, source)
             return
         short = without_leading_ones(source.shape)
-        if tuple(source.shape) != short:
+        if len(source.shape) != len(short):
             source = aten.view(source, short)
         dispatch(index_op("index_put").inplace_op, (part, indices, source, False))
 

@@ -50,6 +50,8 @@ class Declaration:
                 kernel along one dimension, for fusion
     refuse_backward   `refuse_backward(grads, *args)` raises where torch's backward does (unlike
                 `vjp` it is not run to find out what is saved)
+    by_value    `by_value(extent, *args) -> specs`: the results where an extent of theirs depends on
+                values; `extent(least=0, most=None)` makes a number that only running will tell
     saves_by    names of non-tensor arguments on which the saved set depends
     """
 
@@ -95,6 +97,7 @@ class Declaration:
     samples: Callable[..., Iterator[Any]] | None = None
     error_samples: Callable[..., Iterator[Any]] | None = None
     kernel: Callable[..., Any] | None = None
+    by_value: Callable[..., Any] | None = None
 
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)

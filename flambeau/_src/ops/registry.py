@@ -10,6 +10,7 @@ from flambeau._src.core.slots import SLOTS, fill
 from flambeau._src.ops import (  # noqa: F401
     activation,
     arranging,
+    assertions,
     attention,
     batch_norm,
     compare,

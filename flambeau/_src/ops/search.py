@@ -77,6 +77,27 @@ class Unique2(Declaration):
             _places(found[2]) if counts else _nothing(),
         )
 
+    def by_value(extent: Any, t: Tensor, sorted_: bool, inverse: bool, counts: bool) -> Any:
+        return _distinct(extent, t, None, inverse or counts, counts)
+
+
+def _distinct(extent: Any, t: Tensor, dim: int | None, inverse: bool, counts: bool) -> Any:
+    """(the distinct elements or slices, where each stands, how often each occurs)."""
+    shape = list(t.shape)
+    line: list[Any] = shape
+    n = extent(0)
+    if dim is None:
+        found: list[Any] = [n]
+    else:
+        d = wrap_dim(dim, t.dim())
+        found, line = [*shape], shape[d : d + 1]
+        found[d] = n
+    return (
+        TensorSpec(tuple(found), t.dtype, t.device),
+        TensorSpec(tuple(line) if inverse else (0,), dt.int64, t.device),
+        TensorSpec((n,) if counts else (0,), dt.int64, t.device),
+    )
+
 
 class Unique(Declaration):
     """The distinct elements; for each element where it stands among them."""
@@ -93,6 +114,9 @@ class Unique(Declaration):
 
     def run(t: Tensor, sorted_: bool, inverse: bool) -> Any:
         return Unique2.run(t, sorted_, inverse, False)[:2]
+
+    def by_value(extent: Any, t: Tensor, sorted_: bool, inverse: bool) -> Any:
+        return _distinct(extent, t, None, inverse, False)[:2]
 
 
 class UniqueDim(Declaration):
@@ -129,6 +153,11 @@ class UniqueDim(Declaration):
             _places(found[1].reshape(-1)),
             _places(found[2]) if counts else _nothing(),
         )
+
+    def by_value(
+        extent: Any, t: Tensor, dim: int, sorted_: bool, inverse: bool, counts: bool
+    ) -> Any:
+        return _distinct(extent, t, dim, True, counts)
 
 
 class UniqueConsecutive(Declaration):
@@ -170,6 +199,10 @@ class UniqueConsecutive(Declaration):
             _places((np.cumsum(fresh) - 1).reshape(shape)) if inverse else _nothing(),
             _places(np.diff(np.append(starts, fresh.size))) if counts else _nothing(),
         )
+
+    def by_value(extent: Any, t: Tensor, inverse: bool, counts: bool, dim: int | None) -> Any:
+        whole = dim is None or (t.dim() == 1 and not wrap_dim(dim, 1))
+        return _distinct(extent, t, None if whole else dim, inverse, counts)
 
 
 @overridable
@@ -229,6 +262,12 @@ class Bincount(Declaration):
         out = np.zeros(max(minlength, int(values.max()) + 1), "f4" if d is dt.float32 else "f8")
         np.add.at(out, values, _values(cast(weights, d)))
         return made_of(out, d)
+
+    def by_value(extent: Any, t: Tensor, weights: Tensor | None, minlength: Any) -> TensorSpec:
+        d = dt.int64
+        if weights is not None:
+            d = dt.float32 if weights.dtype is dt.float32 else dt.float64
+        return TensorSpec((extent(minlength),), d, t.device)
 
 
 class CountNonzeroDims(Opaque):

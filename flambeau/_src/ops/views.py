@@ -8,6 +8,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.symint import SymBool, SymInt, sym_max, sym_min
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import View, make_view, wrap_dim
@@ -370,7 +371,9 @@ class Select(FastView):
         d = wrap_dim(dim, t.dim())
         size, stride = list(t.shape), list(t.stride())
         n = size[d]
-        if not -n <= index < n:
+        if unknown(index < n) or unknown(index >= -n):
+            assert_index(index, n)
+        elif not -n <= index < n:
             raise IndexError(
                 f"select(): index {index} out of range for tensor of size {size} at dimension {d}"
             )
@@ -390,9 +393,44 @@ class Select(FastView):
 
 def slice_bounds(n: int, start: int | None, end: int | None) -> tuple[int, int]:
     """A slice's first index and its end, in [0, n]."""
-    b, e = 0 if start is None else start, LAST if end is None else end
-    b = min(max(b + n if b < 0 else b, 0), n)
-    return b, min(max(e + n if e < 0 else e, b), n)
+    b = 0 if start is None else start
+    b = between(b + n if b < 0 else b, 0, n)
+    if end is None or (not isinstance(end, SymInt) and end == LAST):
+        return b, n
+    return b, between(end + n if end < 0 else end, b, n)
+
+
+def between(i: Any, low: Any, high: Any) -> Any:
+    """i cut to [low, high]; an expression where only running will tell how it compares."""
+    if unknown(i < low):
+        i = sym_max(i, low)
+    elif i < low:
+        i = low
+    if unknown(i > high):
+        return sym_min(i, high)
+    return high if i > high else i
+
+
+def assert_index(index: Any, n: Any) -> None:
+    """That an index which only running will tell stands in a dimension of n (from the front)."""
+    sym_true(index >= 0)
+    sym_true(index < n)
+
+
+def sym_true(c: Any) -> None:
+    """c is asserted when the program runs where nothing else tells."""
+    if isinstance(c, SymBool):
+        c.node.expect_true()
+
+
+def unknown(c: Any) -> bool:
+    """Whether only running will tell if a condition of sizes holds."""
+    return (
+        isinstance(c, SymBool)
+        and c.node.hint is None
+        and not c.node.statically_known_true()
+        and not c.node.statically_known_false()
+    )
 
 
 class Slice(FastView):
