@@ -58,7 +58,7 @@ def inline(graph: Graph) -> None:
         return
 
     def shown(node: Node) -> Any:
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         if is_number(val) and not any(map(_is_unknown, _symbols(val))):
             return val
         return node
@@ -80,7 +80,7 @@ def as_nodes(graph: Graph) -> None:
         return
     sizes = SizeNodes(graph.create_node)
     for node in list(graph.nodes):
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         if node.op != "placeholder":
             with graph.inserting_before(node):
                 node.args = _with_nodes(node.args, sizes)
@@ -110,7 +110,7 @@ def assertions(graph: Graph) -> None:
     sizes = SizeNodes(graph.create_node)
     left, told = list(dict.fromkeys(env.asserts)), set[str]()
     for node in list(graph.nodes):
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         if isinstance(val, Tensor) and val._sym is not None:
             sizes.know(val, node)
         elif is_number(val):
@@ -131,7 +131,7 @@ def assertions(graph: Graph) -> None:
 
 def _environment(graph: Graph) -> ShapeEnv | None:
     for node in graph.nodes:
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         for v in val.shape if isinstance(val, Tensor) and val._sym is not None else (val,):
             if is_number(v):
                 env: ShapeEnv = v.node.env
@@ -159,7 +159,7 @@ def given_by(nodes: Iterable[Node]) -> dict[str, tuple[Node, int | None]]:
     """Where symbols can be read: a node that is one, or a dimension of a tensor."""
     found: dict[str, tuple[Node, int | None]] = {}
     for node in nodes:
-        val = node.meta.get("val")
+        val: Any = node.meta.get("val")
         if is_number(val):
             places: Iterable[tuple[int | None, Any]] = [(None, val)]
         elif isinstance(val, Tensor) and val._sym is not None:

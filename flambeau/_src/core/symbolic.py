@@ -47,8 +47,9 @@ def _hint(v: SymInt) -> int:
 
 def geometry(size: Sequence[Any], stride: Sequence[Any], offset: Any) -> tuple[Any, ...]:
     """What a tensor keeps: sizes that are numbers after all are numbers."""
+    n: Any
     for n in size:  # an extent is not negative, whatever else is known of it
-        if isinstance(n, SymInt) and n.node.hint is None and n.node.maybe_as_int() is None:
+        if hasattr(n, "__sym_int__") and n.node.hint is None and n.node.maybe_as_int() is None:
             (n >= 0).node.expect_true("", 0)
     return (Size(map(_plain, size)), tuple(map(_plain, stride)), _plain(offset))
 

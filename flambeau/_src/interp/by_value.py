@@ -56,10 +56,11 @@ def extents_by_value(env: ShapeEnv, op: Op, args: tuple[Any, ...]) -> Any:
 
 def check_extents(args: tuple[Any, ...]) -> None:
     """That extents among the arguments which only running tells are not negative."""
+    n: Any
     for v in args:
         if isinstance(v, (list, tuple)):
             for n in v:
-                if isinstance(n, SymInt) and n.node.hint is None:
+                if hasattr(n, "__sym_int__") and n.node.hint is None:
                     (n >= 0).node.expect_true()
 
 

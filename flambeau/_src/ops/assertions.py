@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau._src.core.symint import SymBool, SymInt
+from flambeau._src.core.symint import SymBool
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.views import sym_true
@@ -60,10 +60,11 @@ class AssertAsyncMsg(Declaration):
 
 
 def _within(size: Any, least: int | None, most: int | None) -> None:
-    if isinstance(size, SymInt):
-        for end, holds in ((least, lambda: size >= least), (most, lambda: size <= most)):
-            if end is not None:
-                sym_true(holds())
+    if hasattr(size, "__sym_int__"):
+        if least is not None:
+            sym_true(size >= least)
+        if most is not None:
+            sym_true(size <= most)
         return
     if (least is not None and size < least) or (most is not None and size > most):
         ends = f"[{least}, {most}]"

@@ -44,9 +44,11 @@ def _bound(v: Any, default: int) -> int:
         return default
     if isinstance(v, Tensor):
         v = v.item()
-    if isinstance(v, (int, SymInt)):
-        found: int = v  # a symbolic int behaves as one
-        return found
+    if isinstance(v, int):
+        return v
+    if isinstance(v, SymInt):
+        n: Any = v  # behaves as one
+        return n  # type: ignore[no-any-return]
     index = getattr(v, "__index__", None)
     if index is None:
         raise TypeError("slice indices must be integers or None or have an __index__ method")
