@@ -9,8 +9,8 @@ from flambeau._src.ir.conditions import Condition
 from flambeau._src.ir.integers import Range
 from flambeau._src.ir.shape_env import (
     ConstraintViolation,
-    GuardOnDataDependentSymNode,
     FrozenShapes,
+    GuardOnDataDependentSymNode,
     ShapeEnv,
 )
 from flambeau._src.ir.sym_node import SymNode, sym_int
