@@ -94,7 +94,7 @@ class Entry:
         self.direct = not (joint.bases or joint.written or joint.reshaped) and all(
             r.slot == i and not r.steps for i, r in enumerate(joint.results)
         )
-        self.quiet = not joint.carrying
+        self.quiet = not (joint.carrying or joint.spent)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
@@ -113,6 +113,8 @@ class Entry:
         outs, saved = values[:n], values[n:]
         if joint.carrying and state.get_grad():
             self._record(sources, outs, saved)
+        if joint.spent and state.get_grad():
+            self._mark_spent(outs)
         for i, place in joint.written:
             _write(sources[i], outs[place])
         for i, steps in joint.reshaped:
@@ -146,6 +148,13 @@ class Entry:
                 out = outs[place] = _native.alias(Tensor, out)
             out._set_history(node, nr, True)
 
+    def _mark_spent(self, outs: list[Any]) -> None:
+        """Outputs that the program went back from: they require gradients, and have none left."""
+        for place in self.joint.spent:
+            node = _native.node(CompiledFunctionBackward, COMPILED, [])
+            node.ctx, node.released = self, 1
+            outs[place]._set_history(node, 0, True)
+
     def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients of the inputs that want one."""
         if all(g is None for g in grads):
@@ -154,11 +163,11 @@ class Entry:
             raise RuntimeError(
                 "torch.compile with aot_autograd does not currently support double backward"
             )
+        saved = node.unpack()
         if self._backward is None:
             cut = self.cut
             fakes = [n.meta["val"] for n in (*cut.saved, *self.joint.tangents)]
             self._backward = self.compile(cut.backward, self.joint.attributes, fakes, True)
-        saved = node.unpack()
         places: Any = [(t.shape, t.stride()) for t in self.tangents]
         if self.sized:
             *saved, places = saved

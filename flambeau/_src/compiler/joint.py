@@ -114,6 +114,7 @@ class Joint:
     fakes: list[Any] = field(default_factory=list)
     bases: list[Base] = field(default_factory=list)
     order: list[int] | None = None  # the sources that the graph takes; None: the call's tensors
+    spent: list[int] = field(default_factory=list)  # outputs whose history the program went back
 
     def written_primals(self) -> list[int]:
         """The placeholders whose sources are written, by number."""
@@ -160,11 +161,13 @@ class _JointTrace:
             primals = list(tracer.graph.nodes)
             with fz.functional_mode():
                 results, spec = self._forward(fakes)
-                carrying = [
+                grown = [
                     i
                     for i, t in enumerate(self.outs)
                     if isinstance(t, Tensor) and t.requires_grad and t.grad_fn is not None
                 ]
+                spent = [i for i in grown if _is_spent(self.outs[i].grad_fn)]
+                carrying = [i for i in grown if i not in spent]
                 outputs = [self._node(t, self.whole.get(i)) for i, t in enumerate(self.outs)]
                 tangents, gradients = self._backward(carrying)
             # The backward may still have read an output's final value: nodes are looked up first.
@@ -172,7 +175,7 @@ class _JointTrace:
         return Joint(
             tracer.graph, tracer.attributes, primals, tangents, outputs, gradients, results, spec,
             self.written, self.reshaped, carrying, self.wanted if carrying else [], fakes,
-            self.bases, self.order if self.bases else None,
+            self.bases, self.order if self.bases else None, spent,
         )  # fmt: skip
 
     def _fake(self, t: Tensor) -> Any:
@@ -322,6 +325,20 @@ class _JointTrace:
 
 def _has_slots(v: Any) -> bool:
     return isinstance(v, Slot) or (isinstance(v, (list, tuple)) and any(map(_has_slots, v)))
+
+
+def _is_spent(node: Any) -> bool:
+    """Whether a backward pass of the program itself has freed what this history would need."""
+    seen, stack = set(), [node]
+    while stack:
+        n = stack.pop()
+        if n is None or id(n) in seen or not isinstance(n, _native.Node):
+            continue
+        if n.released:
+            return True
+        seen.add(id(n))
+        stack.extend(target for target, _ in n.edges)
+    return False
 
 
 def _recorded(leaf: Tensor) -> Tensor:
