@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau._dynamo import backends, config, exc, testing, utils
+from flambeau._dynamo import backends, config, decorators, exc, external_utils, testing, utils
 from flambeau._dynamo.eval_frame import OptimizedModule, is_dynamo_supported, optimize, run
 from flambeau._src.capture.marks import (
     graph_break,
@@ -28,9 +28,10 @@ from flambeau.compiler import is_compiling
 
 __all__ = [
     "OptimizedModule", "allow_in_graph", "assume_constant_result", "backends", "config", "disable",
-    "disallow_in_graph", "error_on_graph_break", "exc", "explain", "export", "forbid_in_graph",
-    "graph_break", "is_compiling", "is_dynamo_supported", "is_inductor_supported", "list_backends",
-    "lookup_backend", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
+    "decorators", "disallow_in_graph", "error_on_graph_break", "exc", "explain", "export",
+    "external_utils", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported",
+    "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic", "mark_static",
+    "mark_static_address", "maybe_mark_dynamic",
     "optimize", "optimize_assert", "register_backend", "reset", "run", "set_stance",
     "substitute_in_graph", "testing", "utils",
 ]  # fmt: skip

@@ -1,3 +1,3 @@
 """What other parts ask the capture."""
 
-from flambeau._dynamo import is_compiling  # noqa: F401
+from flambeau.compiler import is_compiling  # noqa: F401

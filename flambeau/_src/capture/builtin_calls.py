@@ -636,6 +636,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _is_compiling
     if name == "graph_break" and library.kind_of_code(code) is not None:
         return _graph_break
+    if name == "cudagraph_mark_step_begin" and library.kind_of_code(code) is not None:
+        return _nothing
     if code is _WARN:
         return _warn
     if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):
@@ -663,6 +665,10 @@ def _module_setattr(s: Session, args: Any, kwargs: Any) -> Any:
 _MODULE_METHODS: dict[str, Handler] = {"__init__": _module_init, "__setattr__": _module_setattr}
 
 _WARN = getattr(warnings.warn, "__code__", None)
+
+
+def _nothing(s: Session, args: Any, kwargs: Any) -> Any:
+    return None
 
 
 def _graph_break(s: Session, args: Any, kwargs: Any) -> Any:

@@ -104,7 +104,7 @@ class Entry:
         joint, n = self.joint, self.n_outputs
         if self.direct and (self.quiet or not state.get_grad()):
             found = self.forward(inputs)
-            return list(found[:n]) if len(found) > n else found  # type: ignore[no-any-return]
+            return list(found[:n]) if len(found) > n else found
         sources: Sequence[Tensor] = inputs
         if joint.bases:
             sources = [*inputs, *[b.make(inputs) for b in joint.bases]]
@@ -141,10 +141,10 @@ class Entry:
                 tuple((tuple(outs[i].shape), outs[i].stride()) for i in self.joint.carrying)
             )
         node.args = tuple(kept)
-        others = [*sources, *outs]
+        others = [id(t) for t in (*sources, *outs)]
         for nr, place in enumerate(self.joint.carrying):
             out = outs[place]
-            if out.requires_grad or sum(out is t for t in others) > 1:
+            if out.requires_grad or others.count(id(out)) > 1:
                 out = outs[place] = _native.alias(Tensor, out)
             out._set_history(node, nr, True)
 

@@ -22,8 +22,8 @@ from flambeau._src.ir.node import Node
 from flambeau._src.ir.shape_env import UNBACKED
 from flambeau._src.loops.compile import loader
 from flambeau._src.loops.schedule import schedule
-from flambeau._src.ops.call import run
-from flambeau._src.ops.op import Declaration, Op
+from flambeau._src.ops.call import make_callable, run
+from flambeau._src.ops.op import Declaration, Op, Packet
 from flambeau._src.runtime.toolchain import ToolchainMissing
 from flambeau._src.util.log import warn_once
 
@@ -244,6 +244,10 @@ class _Writer:
         if op.decl.kind == "view" and isinstance(val, Tensor) and op.variant == "functional":
             self.lines.append(f"{name} = {self._view(args[0], val)}")
             return
+        called = self._from_c(node, op)
+        if called is not None:
+            self.lines.append(f"{name} = {called}")
+            return
         inner = ", ".join(self._value(v) for v in args)
         compute = self._compute(node, op, val)
         if compute is None:
@@ -273,6 +277,19 @@ class _Writer:
             if symbol is not None and symbol.startswith(UNBACKED) and symbol not in self.bound:
                 self.bound.add(symbol)
                 self.lines.append(f"{symbol} = {place}")
+
+    def _from_c(self, node: Node, op: Op) -> str | None:
+        """The call as C makes it without Python: by fast paths, or repeated from a program."""
+        decl = op.decl
+        if op.variant != "functional" or op.schema.mutates or op.namespace != "aten":
+            return None
+        if decl.random or decl.level == "composite" or decl.kind in ("factory", "like"):
+            return None
+        function = f"call_{_ident(op)}"
+        self.names[function] = exact(op)
+        parts = [self._value(v) for v in node.args]
+        parts += [f"{k}={self._value(v)}" for k, v in node.kwargs.items()]
+        return f"{function}({', '.join(parts)})"
 
     def _several(self, node: Node, val: Any, name: str, call: str) -> None:
         """Several results: each is bound to the node that takes it, none to the tuple."""
@@ -371,9 +388,10 @@ class _Writer:
             return self._text(extents((v,))[0])
         if type(v) in _LITERALS and v == v and v not in (float("inf"), float("-inf")):
             return repr(v)
-        if type(v) in (list, tuple):
+        if isinstance(v, list) or type(v) is tuple:
+            # A graph's lists are of a class that refuses changes; C knows the plain ones.
             inner = [self._value(x) for x in v]
-            return f"[{', '.join(inner)}]" if type(v) is list else _tuple(inner)
+            return f"[{', '.join(inner)}]" if isinstance(v, list) else _tuple(inner)
         if isinstance(v, dt.dtype):
             self.names[v.name] = v
             return v.name
@@ -381,6 +399,19 @@ class _Writer:
         self.constants[key] = key
         self.names[key] = v
         return key
+
+
+_EXACT: dict[Op, Any] = {}
+
+
+def exact(op: Op) -> Any:
+    """One overload as a function of C's, as the public one is of all of them."""
+    found = _EXACT.get(op)
+    if found is None:
+        alone = Packet(op.namespace, op.name)
+        alone.ops.append(op)
+        found = _EXACT[op] = make_callable(alone, _native.Function)
+    return found
 
 
 class _Compute:
