@@ -6,11 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src.compiler.aot import AotFunction
-from flambeau._src.compiler.partition import default_partition
+from flambeau._src.compiler.own import aot_autograd
+from flambeau._src.compiler.partition import default_partition, min_cut_partition
 from flambeau._src.ir.graph import Graph
 from flambeau.fx import GraphModule
 
-__all__ = ["aot_function", "aot_module", "make_boxed_func"]
+__all__ = [
+    "aot_function", "aot_module", "aot_module_simplified", "default_partition", "make_boxed_func",
+    "min_cut_rematerialization_partition",
+]  # fmt: skip
+
+min_cut_rematerialization_partition = min_cut_partition
 
 
 def aot_function(
@@ -44,6 +50,18 @@ def aot_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
     from flambeau._functorch.modules import AotModule  # lazy: nn is heavy
 
     return AotModule(mod, aot_function, *args, **kwargs)
+
+
+def aot_module_simplified(
+    mod: Any, args: Sequence[Any], fw_compiler: Callable[..., Any], bw_compiler: Any = None,
+    partition_fn: Any = None, decompositions: Any = None, **_: Any,
+) -> Callable[..., Any]:  # fmt: skip
+    """A GraphModule through back ends for its halves: what a back end for `compile` returns."""
+    backend = aot_autograd(
+        fw_compiler=fw_compiler, bw_compiler=bw_compiler, partition_fn=partition_fn,
+        decompositions=decompositions,
+    )  # fmt: skip
+    return backend(mod, list(args))  # type: ignore[no-any-return]
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,7 +50,9 @@ X = torch.arange(4.0)
 # ---- back ends -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", Counting()])
+@pytest.mark.parametrize(
+    "backend", ["eager", "aot_eager", "aot_eager_decomp_partition", "inductor", Counting()]
+)
 def test_each_back_end_gives_what_eager_gives(backend: Any) -> None:
     x, y = (X.clone().requires_grad_() for _ in range(2))
     compiled = torch.compile(plain, backend=backend)

@@ -70,6 +70,20 @@ def aot_eager(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
     return compile_module("aot_eager", gm, example_inputs)
 
 
+@register_own("aot_eager_default_partitioner", "aot_eager", tags=("debug",))
+def aot_eager_default_partitioner(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
+    """The same: saving what the forward holds is aot_eager's own way."""
+    _ignoring("aot_eager_default_partitioner", keywords)
+    return compile_module("aot_eager", gm, example_inputs)
+
+
+@register_own("aot_eager_decomp_partition", "aot_eager_decomp_partition", tags=("debug",))
+def aot_eager_decomp_partition(gm: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
+    """Operators taken apart and the fewest bytes saved, as before code is generated."""
+    _ignoring("aot_eager_decomp_partition", keywords)
+    return compile_module("aot_eager_decomp_partition", gm, example_inputs)
+
+
 @register_own("inductor", "inductor")
 def inductor(gm: Any, example_inputs: Sequence[Any], *, options: Any = None, **_: Any) -> Any:
     """Forward and backward graphs as programs over generated kernels."""

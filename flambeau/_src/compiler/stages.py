@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from flambeau._src.capture import frames
 from flambeau._src.compiler import aot, assemble, joint, partition, replay
+from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.history import Entry
 from flambeau._src.core import state
@@ -80,6 +81,11 @@ def _joint(work: Work) -> Any:
 
     work.joint = joint.trace_joint(fn, [work.inputs[i] for i in places], work.decompositions)
     return work.joint
+
+
+def _joint_apart(work: Work) -> Any:
+    work.decompositions = decompositions()
+    return _joint(work)
 
 
 def _passes(work: Work) -> Any:
@@ -202,6 +208,12 @@ PIPELINES: dict[str, Pipeline] = {
     "eager": Pipeline((), (_PRINT,)),
     "users": Pipeline((), (Stage("back end", _hand_over, _USERS),)),
     "aot_eager": Pipeline(_TRACE, (Stage("print", _print_half, _OURS),)),
+    # Taken apart as far as can be, and cut as generated code is: what goes wrong there and not here
+    # is the kernels' doing.
+    "aot_eager_decomp_partition": Pipeline(
+        (Stage("joint", _joint_apart, _OURS), _TRACE[1], Stage("partition", _min_cut, _OURS)),
+        (Stage("print", _print_half, _OURS),),
+    ),
     "aot_users": Pipeline(_TRACE, (Stage("back end", _hand_half_over, _USERS),)),
     "inductor": Pipeline(
         (*_TRACE[:2], Stage("partition", _min_cut, _OURS)),
