@@ -85,6 +85,9 @@ class Wrapper:
     def __init__(self) -> None:
         self.thread = _Thread()
         self.known: dict[int, tuple[weakref.ref[types.CodeType], _Known]] = {}
+        self.signatures: weakref.WeakKeyDictionary[Any, tuple[Any, inspect.Signature]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def set_callback(self, callback: Any) -> Any:
         """Offer this thread's calls to `callback` (None: to none); returns the one before."""
@@ -146,6 +149,17 @@ class Wrapper:
             found = table[at] = (weakref.ref(code, lambda _: table.pop(at, None)), _Known())
         return found[1]
 
+    def _signature(self, function: types.FunctionType) -> inspect.Signature:
+        found = self.signatures.get(function)
+        if (
+            found is None
+            or found[0] is not function.__defaults__
+            or function.__kwdefaults__  # a dict, which may have changed
+        ):
+            made = inspect.signature(function, follow_wrapped=False)
+            found = self.signatures[function] = function.__defaults__, made
+        return found[1]
+
     def _run(
         self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
@@ -159,7 +173,7 @@ class Wrapper:
         if found is not None and _is_skipped(found[1], key):
             return function(*args, **kwargs)
         try:
-            bound = inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
+            bound = self._signature(function).bind(*args, **kwargs)
         except TypeError:
             return function(*args, **kwargs)  # which raises what the user should see
         bound.apply_defaults()
