@@ -196,7 +196,7 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
             getter = s.heap.enter(getter, AttrSource(AttrSource(source, name), "fget"))
         return s.call(getter, (obj,), {})
     if type(attr) is _FIELD:
-        return s.native(attr.__get__, obj, kind)  # type: ignore[attr-defined]
+        return s.native(attr.__get__, obj, kind)
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is not None and known.real is obj:
             if name in known.attrs:

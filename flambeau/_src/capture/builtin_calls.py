@@ -415,6 +415,7 @@ FUNCTIONS: dict[Any, Handler] = {
     format: _format,
     functools.reduce: _reduce,
     sys.exc_info: _exc_info,
+    sys.exception: lambda s, a, k: s.handled,
     print: _print,
     object.__getattribute__: _object_getattribute,
     operator.getitem: lambda s, a, k: arithmetic.get_item(s, *a),

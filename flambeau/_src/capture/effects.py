@@ -58,8 +58,8 @@ def effects(s: Session) -> list[Effect]:
 def _container(known: Known) -> list[Effect]:
     twin = known.inside
     if type(twin) in SEQUENCE_ITERATORS:
-        now = place(twin)
-        return [] if now == known.before[0] else [Effect("iterator", known.source, None, now)]
+        at = place(twin)
+        return [] if at == known.before[0] else [Effect("iterator", known.source, None, at)]
     if isinstance(twin, dict):
         return _dict(known, twin)
     if isinstance(twin, (set, frozenset)):

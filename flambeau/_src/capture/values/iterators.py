@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SEQUENCE_ITERATORS", "enter", "place"]
 
-SEQUENCE_ITERATORS: frozenset[type] = frozenset(type(iter(x)) for x in ([], (), range(0)))
+SEQUENCE_ITERATORS: frozenset[type] = frozenset(
+    {type(iter(list[int]())), type(iter(())), type(iter(range(0)))}
+)
 
 
 def place(it: Any) -> int | None:
