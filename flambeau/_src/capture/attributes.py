@@ -450,6 +450,8 @@ def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
         raise Unsupported(
             f"The attribute {name} of {what} is set.", "Set it outside of the compiled function."
         )
+    if is_reference(obj) or (isinstance(obj, types.FunctionType) and not s.heap.is_made(obj)):
+        raise Unsupported(f"The attribute {name} of a {kind.__name__} is set.")
     attr = lookup(kind, name)
     known = s.heap.known(obj)
     if attr is not MISSING and _is_data(attr):

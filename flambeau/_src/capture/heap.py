@@ -30,7 +30,7 @@ from flambeau._src.capture.source import (
     TypeSource,
 )
 from flambeau._src.capture.values import containers, iterators, tensors
-from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
+from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
 
@@ -114,7 +114,8 @@ class Heap:
                 self.enter(value.__self__, AttrSource(source, "__self__")),
             )
             return self._know(value, made, source).inside
-        if kind is Size or kind is slice or (kind is tuple and is_plain(value)):
+        fixed = is_structseq(kind) and all(is_plain(v) for v in value)  # as sys.flags
+        if fixed or kind is Size or kind is slice or (kind is tuple and is_plain(value)):
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)

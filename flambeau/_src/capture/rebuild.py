@@ -35,7 +35,7 @@ from flambeau._src.capture.source import (
     Source,
     TypeSource,
 )
-from flambeau._src.capture.values.constant import is_plain, is_reference
+from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
 from flambeau._src.interp.fake import FakeTensor
 
@@ -198,7 +198,7 @@ class Rebuild:
     def _tuple(self, value: Any, kind: type) -> Plan:
         if kind is tuple:
             return Plan(value, "tuple", value)
-        if hasattr(kind, "n_fields"):
+        if is_structseq(kind):
             return Plan(value, "call", [tuple(value)], (kind, ()))
         return Plan(value, "call", [tuple(value)], (tuple.__new__, (kind,)))
 

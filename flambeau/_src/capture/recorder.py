@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.values.constant import ATOMS
+from flambeau._src.capture.values.constant import ATOMS, is_structseq
 from flambeau._src.capture.values.tensors import TensorInfo, placeholder_name
 from flambeau._src.core import state
 from flambeau._src.core.size import Size
@@ -141,7 +141,7 @@ class Recorder:
             )
         if isinstance(value, (int, float, str)):  # a subclass, such as an enum's member
             return next(b(value) for b in (int, float, str) if isinstance(value, b))
-        if isinstance(value, tuple) and hasattr(kind, "n_fields"):
+        if isinstance(value, tuple) and is_structseq(kind):
             return kind([self.argument(v) for v in value])
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return kind(*[self.argument(v) for v in value])

@@ -24,6 +24,7 @@ from flambeau._src.capture.bytecode.decode import decode
 from flambeau._src.capture.emit import Emission, begin, finish
 from flambeau._src.capture.interpreter import NULL, Frame
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.scopes import NULL_FIRST
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -76,6 +77,12 @@ class _Break:
             raise Unsupported(
                 "The break is inside the handling of an exception, which cannot be taken up again."
             )
+        flag = self.ins.flag
+        #: the instruction pushes a callable with NULL or self: it is run as the plain load
+        self.callable = self.ins.opname == "LOAD_METHOD" or (
+            self.ins.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_SUPER_ATTR")
+            and bool(flag[0] if isinstance(flag, tuple) else flag)
+        )
         self.live = self._live_locals()
         self.resumes: list[CodeType] = []
 
@@ -123,10 +130,10 @@ class _Break:
             assert place is not None
             out += make.load_fast(place)
         out += self._push(places[len(stack) - used :])
-        native = [x.copy() for x in (*self.prefix, self.ins)]
+        native = [*(x.copy() for x in self.prefix), self._native()]
         out += native
         if self.ins.target is None:
-            made = self._results(used)
+            made = 1 if self.callable else self._results(used)
             out += self._tail(self.at + 1, below, kept, made, locals_)
         else:
             taken = make.label()
@@ -138,6 +145,18 @@ class _Break:
         if depth is not None:
             self._protect(program, native[0], native[-1], locals_, start)
         return finish(program), self.resumes
+
+    def _native(self) -> Instruction:
+        """The instruction at the break, as the replacement runs it."""
+        native = self.ins.copy()
+        if self.callable:
+            native.arg = None
+            if native.opname == "LOAD_METHOD":
+                native.opname, native.flag = "LOAD_ATTR", None
+            else:
+                flag = native.flag
+                native.flag = (False, *flag[1:]) if isinstance(flag, tuple) else False
+        return native
 
     # ---- the stack around the instruction ----
 
@@ -229,6 +248,8 @@ class _Break:
         cells = self._cells()
         plain = [n for n in locals_ if n not in cells]
         nulls = tuple(p is None for p in (*below, *results))
+        if self.callable:  # the value, and the NULL that was left out
+            nulls = (*nulls[:-1], *((True, False) if NULL_FIRST else (False, True)))
         if self.ins.opname in ("STORE_FAST", "DELETE_FAST"):
             raise Unsupported(f"No break is possible at {self.ins.opname}.")
         code = resume_code(self.session, frame, goal, nulls, tuple(plain), cells)

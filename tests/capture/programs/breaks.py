@@ -276,3 +276,26 @@ def stores(a):
     u, v = t
     u[0] = v
     return u
+
+
+class Late:
+    @property
+    def shape_of(self):
+        print("late")
+        return lambda v: v.shape
+
+
+@program(lambda: (x(), Late()), breaks=None)
+def at_method_load(a, late):
+    b = a + 1
+    return late.shape_of(b), b
+
+
+METHOD = [].append
+
+
+@program(lambda: (x(),), breaks=None)
+def at_global_load(a):
+    b = a + 1
+    METHOD(3)
+    return b * 2

@@ -10,7 +10,7 @@ from flambeau._src import _native
 from flambeau._src.core.dtype import dtype
 from flambeau._src.core.size import Size
 
-__all__ = ["ATOMS", "REFERENCES", "is_plain", "is_reference"]
+__all__ = ["ATOMS", "REFERENCES", "is_plain", "is_reference", "is_structseq"]
 
 _LAYOUTS = ("layout", "memory_format")
 
@@ -34,6 +34,11 @@ REFERENCES: frozenset[type] = frozenset(
         _native.Method,
     }
 )
+
+
+def is_structseq(kind: type) -> bool:
+    """Whether tuples of this class are native code's, which are made of a sequence."""
+    return isinstance(kind.__dict__.get("n_sequence_fields"), int)
 
 
 def is_reference(value: Any) -> bool:

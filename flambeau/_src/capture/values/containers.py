@@ -11,7 +11,7 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source
-from flambeau._src.capture.values.constant import is_plain
+from flambeau._src.capture.values.constant import is_plain, is_structseq
 
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Heap
@@ -67,7 +67,7 @@ def _enter_list(heap: Heap, value: Any, source: Source) -> Any:
 def _enter_tuple(heap: Heap, value: Any, source: Source) -> Any:
     kind = type(value)
     items = _enter_items(heap, value, source)
-    twin = kind(items) if hasattr(kind, "n_fields") else tuple.__new__(kind, items)
+    twin = kind(items) if is_structseq(kind) else tuple.__new__(kind, items)
     heap.know(value, twin, source)
     return twin
 
