@@ -186,6 +186,16 @@ def safe_softmax(scores: Tensor) -> Tensor:
     return aten.where(dead, aten.zeros((), dtype=out.dtype, device=out.device), out)
 
 
+_FEW_PRODUCTS = 1 << 16
+
+
+def _working(kind: dt.dtype, q: Tensor, k: Tensor) -> dt.dtype:
+    """What attention is computed in: double where that costs little, since the exponential of a
+    rounded score is off by the score times an ulp."""
+    few = q.numel() * k.shape[2] <= _FEW_PRODUCTS
+    return dt.float64 if kind is dt.float32 and few else kind
+
+
 class FlashAttentionCpu(Opaque):
     """Attention whose weights are never kept: the output and the log-sum-exp of the scores."""
 
@@ -227,7 +237,7 @@ class FlashAttentionCpu(Opaque):
         mask: Any,
         scale: Any,
     ) -> None:
-        wide = outs[1].dtype
+        wide = _working(outs[1].dtype, q, k)
         p, lse = attention_weights(cast(q, wide), cast(k, wide), mask, is_causal, scale)
         copy = slot("copy_into")
         copy(outs[0], aten.matmul(p, cast(v, wide)))
@@ -310,7 +320,7 @@ class FlashAttentionCpuBackward(Opaque):
         mask: Any,
         scale: Any,
     ) -> None:
-        wide = lse.dtype
+        wide = _working(lse.dtype, q, k)
         g, q, k, v, out = (cast(t, wide) for t in (g, q, k, v, out))
         got = gradients(g, q, k, v, out, mask, is_causal, scale)
         for o, t in zip(outs, got, strict=True):
