@@ -73,8 +73,12 @@ def capture(
     stop: int | None = None
     limit: Unsupported | None = None
     for _ in range(_ATTEMPTS):
-        session = Session(options, _PROTOCOL)
-        frame = _outer_frame(session, code, arguments, globals_, function)
+        try:
+            session = Session(options, _PROTOCOL)
+            frame = _outer_frame(session, code, arguments, globals_, function)
+        except Exception as error:
+            where = (code.co_filename, code.co_firstlineno, code.co_qualname)
+            raise InternalError(f"{type(error).__name__}: {error}", where) from error
         try:
             return _attempt(session, frame, stop, limit)
         except Unsupported as found:

@@ -28,12 +28,14 @@ class Modules:
         self.session = session
         self.facts: ModuleFacts | None = None
         self.read: dict[int, Known] = {}
+        self.places: set[Source] = set()  # their sources
 
     def enter(self, known: Known) -> None:
         """Guard a module, by identity at a root and by its owner's stamps below."""
         session = self.session
         guard = Guard(Kind.ID, known.source, known.real, "", session.where())
         self.read[id(known.real)] = known
+        self.places.add(known.source)
         facts = self.facts
         if facts is None:
             facts = self.facts = ModuleFacts(_clock(known.real))
@@ -57,13 +59,11 @@ class Modules:
             owner = base
         else:
             return False
-        return any(k.source == owner for k in self.read.values())
+        return owner in self.places
 
     def _is_table(self, source: Source) -> bool:
         return (
-            isinstance(source, AttrSource)
-            and source.name in _TABLES
-            and any(k.source == source.base for k in self.read.values())
+            isinstance(source, AttrSource) and source.name in _TABLES and source.base in self.places
         )
 
     def attribute(self, known: Known, name: str) -> Source | None:
@@ -84,7 +84,7 @@ class Modules:
             source = guard.source
             if isinstance(source, AttrSource) and source.name == "__dict__":
                 base = source.base
-                if any(k.source == base for k in self.read.values()):
+                if base in self.places:
                     self.facts.guards.append(guard)
                     return True
             return False
