@@ -285,6 +285,8 @@ class _Writer:
             return None
         if decl.random or decl.level == "composite" or decl.kind in ("factory", "like"):
             return None
+        if _counts(node):  # what it finds tells a size
+            return None
         function = f"call_{_ident(op)}"
         self.names[function] = exact(op)
         parts = [self._value(v) for v in node.args]
@@ -399,6 +401,20 @@ class _Writer:
         self.constants[key] = key
         self.names[key] = v
         return key
+
+
+def _counts(node: Node) -> bool:
+    """Whether sizes, or the number, that a node gives are known only when it has run."""
+
+    def unbacked(val: Any) -> set[str]:
+        if isinstance(val, (tuple, list)):
+            return set().union(*map(unbacked, val))
+        numbers = val.shape if isinstance(val, Tensor) else (val,)
+        names = [n.node.value.name for n in numbers if is_number(n)]
+        return {n for n in names if n is not None and n.startswith(UNBACKED)}
+
+    known = set().union(*[unbacked(n.meta.get("val")) for n in node.all_input_nodes])
+    return not unbacked(node.meta.get("val")) <= known
 
 
 _EXACT: dict[Op, Any] = {}
