@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture import library
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, LocalSource, Source
-from flambeau._src.capture.values.containers import same_items
+from flambeau._src.capture.values.containers import check_writes, same_items
 from flambeau._src.capture.values.iterators import SEQUENCE_ITERATORS, place
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ def effects(s: Session) -> list[Effect]:
     out: list[Effect] = []
     for known in list(s.heap.by_real.values()):
         if known.before is not None and type(known.inside) is not types.CellType:
-            out += _container(known)
+            changes = _container(known)
+            for kind in {e.kind for e in changes} - {"iterator"}:
+                check_writes(type(known.inside), kind)
+            out += changes
         elif known.attrs or known.read:
             out += _attributes(known)
     for info in s.tensors.values():

@@ -122,7 +122,8 @@ class Heap:
         if kind in (weakref.ProxyType, weakref.CallableProxyType):
             raise Unsupported("A weak proxy is used.")
         if enter is None and issubclass(kind, tuple(containers.ENTER)):
-            enter = next(e for k, e in containers.ENTER.items() if issubclass(kind, k))
+            base, enter = next(x for x in containers.ENTER.items() if issubclass(kind, x[0]))
+            containers.check_reads(kind, base)
             if kind.__dictoffset__ and kind is not collections.OrderedDict and value.__dict__:
                 enter = containers.refuse_attributes
         if kind in iterators.SEQUENCE_ITERATORS:

@@ -50,6 +50,7 @@ class Options:
     switches: tuple[tuple[str, Any], ...] = ()  # of the generated code
     recompile_limit: int | None = None
     guard_filter: Any = None
+    everything: bool = False  # capture what meets no tensor too, Python's own library as well
 
 
 @dataclass
@@ -141,10 +142,11 @@ class Compiler:
         builtins: Mapping[str, Any], function: Any,
     ) -> CodeType | None:  # fmt: skip
         """Replacement code for a frame that is about to run, or None: it runs as it is."""
-        if not told.may_capture(code):
+        everything = self.options.everything
+        if not told.may_capture(code, everything):
             frames.skip(code, self.key)
             return None
-        if not told.meets_tensors(code, arguments, globals_):
+        if not everything and not told.meets_tensors(code, arguments, globals_):
             return None
         known = self._known(code)
         known.calls += 1
@@ -237,6 +239,7 @@ class _Frame:
         compiler = self.compiler
         options = CaptureOptions(
             fullgraph=compiler.options.fullgraph,
+            keep_empty=compiler.options.everything,
             dynamic=compiler.options.dynamic,
             is_disabled=told.is_disabled,
             leaves=told.LEAVES,

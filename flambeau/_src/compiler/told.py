@@ -81,13 +81,16 @@ def _capturable(code: CodeType) -> bool:
     return not file.startswith(_STDLIB)
 
 
-def may_capture(code: CodeType) -> bool:
+def may_capture(code: CodeType, everything: bool = False) -> bool:
     """Whether a function that is called may be captured: neither the library's nor Python's own.
 
     Codes that were offered (what goes on after a break, the wrapper around a callable) always are.
+    With `everything` only the library's are not, and what it generated.
     """
     if id(code) in _offered:
         return True
+    if everything:
+        return not code.co_filename.startswith((_ROOT, "<graph", "<flambeau", "<eval_with_key>"))
     file = code.co_filename
     found = _files.get(file)
     if found is None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.guards import Kind
+from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source
@@ -16,9 +17,10 @@ from flambeau._src.capture.values.constant import is_plain, is_structseq
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Heap
 
-__all__ = ["ENTER", "Exactly", "refuse_attributes", "same_items"]
+__all__ = ["ENTER", "Exactly", "check_reads", "check_writes", "refuse_attributes", "same_items"]
 
 _BY_VALUE = (int, bool, str, bytes)  # floats are not: 0.0 equals -0.0
+_DICTS = (collections.OrderedDict, collections.defaultdict, dict)
 _MANY = 32  # a container of more constants is guarded as a whole
 
 
@@ -47,37 +49,58 @@ def _exactly(a: Any, b: Any) -> bool:
     return a is b or bool(a == b)
 
 
-def _enter_items(heap: Heap, value: Any, source: Source) -> list[Any]:
-    if len(value) > _MANY and all(is_plain(v) for v in value):
-        heap.guard(Kind.PYTHON, source, Exactly(type(value)(value)))
-        return list(value)
-    heap.guard(Kind.LENGTH, source, len(value))
-    return [heap.enter(v, ItemSource(source, i)) for i, v in enumerate(value)]
+def _enter_items(heap: Heap, value: Any, source: Source, base: Any) -> list[Any]:
+    """Items by the methods of the native type `base`: those of a subclass are the program's."""
+    items = list(base.__iter__(value))
+    if type(value) is base and len(items) > _MANY and all(map(is_plain, items)):
+        heap.guard(Kind.PYTHON, source, Exactly(base(items)))
+        return items
+    heap.guard(Kind.LENGTH, source, len(items))
+    return [heap.enter(v, ItemSource(source, i)) for i, v in enumerate(items)]
 
 
 def _enter_list(heap: Heap, value: Any, source: Source) -> Any:
-    kind: Any = type(value)
-    twin = kind.__new__(kind)
+    twin: Any = list.__new__(type(value))
     known = heap.know(value, twin, source)
-    list.extend(twin, _enter_items(heap, value, source))
-    known.before = list(twin)
+    list.extend(twin, _enter_items(heap, value, source, list))
+    known.before = list(list.__iter__(twin))
     return twin
 
 
 def _enter_tuple(heap: Heap, value: Any, source: Source) -> Any:
     kind = type(value)
-    items = _enter_items(heap, value, source)
-    twin = kind(items) if is_structseq(kind) else tuple.__new__(kind, items)
+    if is_structseq(kind):
+        return _enter_record(heap, value, source)
+    twin = tuple.__new__(kind, _enter_items(heap, value, source, tuple))
+    heap.know(value, twin, source)
+    return twin
+
+
+def _enter_record(heap: Heap, value: Any, source: Source) -> Any:
+    """A native record, such as `sys.flags` or a named result of the library."""
+    kind: Any = type(value)
+    if kind.n_fields != kind.n_sequence_fields:
+        raise Unsupported(f"A {kind.__name__} has fields that are no items.")
+    if all(map(is_plain, value)):  # some types make no second instance
+        heap.guard(Kind.LENGTH, source, len(value))
+        for i, v in enumerate(value):
+            heap.enter(v, ItemSource(source, i))
+        twin = value
+    else:
+        twin = kind(_enter_items(heap, value, source, tuple))
     heap.know(value, twin, source)
     return twin
 
 
 def _enter_deque(heap: Heap, value: Any, source: Source) -> Any:
-    twin = type(value)(maxlen=value.maxlen)
+    deque: Any = collections.deque
+    maxlen = deque.maxlen.__get__(value)
+    twin = deque.__new__(type(value))
+    deque.__init__(twin, (), maxlen)
     known = heap.know(value, twin, source)
-    heap.guard(Kind.EQUALS, AttrSource(source, "maxlen"), value.maxlen)
-    collections.deque.extend(twin, _enter_items(heap, value, source))
-    known.before = list(twin)
+    heap.guard(Kind.EQUALS, AttrSource(source, "maxlen"), maxlen)
+    deque.extend(twin, _enter_items(heap, value, source, deque))
+    known.before = list(deque.__iter__(twin))
     return twin
 
 
@@ -108,24 +131,23 @@ class _SameSet:
 
 def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
     kind: Any = type(value)
-    twin = kind.__new__(kind)
+    base: Any = next(k for k in _DICTS if issubclass(kind, k))
+    twin = base.__new__(kind)
     known = heap.know(value, twin, source)
-    if kind is collections.defaultdict:
+    entries = list(base.items(value))
+    if base is collections.defaultdict:
         twin.default_factory = heap.enter(
             value.default_factory, AttrSource(source, "default_factory")
         )
-    store = (
-        collections.OrderedDict.__setitem__
-        if kind is collections.OrderedDict
-        else (dict.__setitem__)
-    )
-    if len(value) > _MANY and all(is_plain(k) and is_plain(v) for k, v in value.items()):
+    store = base.__setitem__
+    many = kind is dict and len(entries) > _MANY
+    if many and all(is_plain(k) and is_plain(v) for k, v in entries):
         heap.guard(Kind.PYTHON, source, Exactly(dict(value)))
-        for key, item in value.items():
+        for key, item in entries:
             store(twin, key, item)
     else:
-        heap.guard(Kind.KEYS, source, list(value))
-        for i, (key, item) in enumerate(value.items()):
+        heap.guard(Kind.KEYS, source, [k for k, _ in entries])
+        for i, (key, item) in enumerate(entries):
             if is_plain(key):
                 place: Source = ItemSource(source, key)
             else:
@@ -133,7 +155,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
                 check_key(heap.session, key)
                 key = heap.enter(key, KeySource(source, i))
             store(twin, key, heap.enter(item, place))
-    known.before = list(twin.items())
+    known.before = list(base.items(twin))
     return twin
 
 
@@ -147,6 +169,31 @@ def refuse_attributes(heap: Heap, value: Any, source: Source) -> Any:
         f"A {type(value).__name__} is a container with attributes of its own.",
         "Use a plain container beside an object.",
     )
+
+
+_READS = ("__len__", "__iter__", "__getitem__", "keys", "items")
+#: The methods by which a change is written back.
+_WRITES = {
+    "item": ("__setitem__",),
+    "delete item": ("__delitem__",),
+    "dict": ("clear", "update", "__setitem__"),
+    "list": ("__setitem__",),
+    "deque": ("clear", "extend", "append"),
+    "set": ("clear", "update", "add"),
+}
+
+
+def check_reads(kind: type, base: type) -> None:
+    """Guards read a container as its native `base` does: refuse a subclass that reads anew."""
+    if any(lookup(kind, name) is not lookup(base, name) for name in _READS):
+        raise Unsupported(f"A {kind.__name__} is a container that is read by Python code.")
+
+
+def check_writes(kind: type, effect: str) -> None:
+    """Refuse a change that would be written back by Python code: it has already run."""
+    base = next(k for k in ENTER if issubclass(kind, k))
+    if any(lookup(kind, name) is not lookup(base, name) for name in _WRITES[effect]):
+        raise Unsupported(f"A {kind.__name__} is a container that is changed by Python code.")
 
 
 #: How to enter a container, by its type; subclasses as their first base in this order.
