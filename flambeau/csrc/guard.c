@@ -29,11 +29,14 @@ typedef struct {                  /* a tree of modules: see ModuleFacts in captu
     uint64_t *tags, changes;      /* versions of the modules' dicts; 3.13: of all that are watched */
     PyTypeObject *table; Py_ssize_t table_stamp;                  /* where a table keeps its stamp */
     PyObject *read, *owned;       /* checkers: what was read of them; what stands in the log and they own */
+    struct Attribute *attributes; /* of what was read, what stands in the modules' own dicts (3.13) */
+    Py_ssize_t nattributes;
     Held *held;                   /* the tensors among `owned`, found when the clock last moved */
     Py_ssize_t room;
     int filled, loose, busy;
 } Tree;
 typedef struct { int kind, place; PyObject *want; Py_ssize_t number; void *data; } Guard;
+typedef struct Attribute { Py_ssize_t module; PyObject *name; Guard guard; } Attribute;    /* no name: the dict itself */
 typedef struct { int kind, reg; PyObject *key; Py_ssize_t number; int slot; int nchildren, nguards, first; int *children; Guard *guards; } Path;
 typedef struct {
     PyObject_HEAD
@@ -48,6 +51,8 @@ typedef struct { Checker *c; const Scope *scope; PyObject **regs; Tree *fill; in
 static PyTypeObject CheckerType;
 static PyObject *str_dict, *str_stamp, *str_builtins, *str_tables[3];
 static int check(Checker *c, const Scope *scope, int *failed, Tree *fill);
+static int holds(Guard *g, PyObject *v, Run *r);
+static int settled(int ok);
 
 int fl_is_checker(PyObject *o) { return PyObject_TypeCheck(o, &CheckerType); }
 
@@ -226,7 +231,7 @@ static int64_t stamp_of(Tree *t, PyObject *module) {
     return stamp;
 }
 /* Writes to a module's __dict__ that go around its __setattr__: 3.11 and 3.12 number the states of dicts,
-   3.13 tells of changes to dicts that are watched (3.13.0 not of those by object.__setattr__). */
+   3.13 tells of changes to dicts that are watched, but not of attributes that are set: they are read. */
 #if PY_VERSION_HEX >= 0x030D0000
 static int watcher = -1;
 static uint64_t watched_changes;
@@ -263,9 +268,22 @@ static int held_hold(Tree *t, int *failed) {
     }
     return 1;
 }
+static int attribute_holds(Tree *t, Attribute *a) {
+    PyObject *module = deref(t->modules[a->module]), *d = module ? dict_of(module) : NULL;
+    PyObject *v = !d || !PyDict_Check(d) ? NULL : a->name == Py_None ? d : PyDict_GetItemWithError(d, a->name);
+    Run nothing = {0};
+    Py_XINCREF(v);
+    int ok = settled(v ? holds(&a->guard, v, &nothing) : -1);
+    Py_XDECREF(v); Py_XDECREF(d);
+    return ok;
+}
 static int tree_holds(Tree *t, const Scope *scope, int *failed) {
     int64_t now = as_int(PyList_GET_ITEM(t->clock, 0));
     int moved = t->loose || dicts_moved(t), ok, inner = -1;
+    for (Py_ssize_t i = 0; !moved && i < t->nattributes; i++) {
+        if ((ok = attribute_holds(t, &t->attributes[i])) < 0) return ok;
+        moved = !ok;
+    }
     if (now == t->at && t->filled && !moved) return held_hold(t, failed);
     for (Py_ssize_t i = 0; i < t->n; i++) {
         PyObject *module = deref(t->modules[i]);
@@ -524,7 +542,9 @@ static Facts *facts_of(PyObject *t) {
     }
     return f;
 }
-/* (clock, at, modules, stamps, table type, the slot of its stamp, read, owned, tensors among owned) */
+/* (clock, at, modules, stamps, table type, the slot of its stamp, read, owned, tensors among owned,
+   attributes) */
+static int guard_of(PyObject *t, Guard *g);
 static Tree *tree_of(PyObject *t) {
     Tree *m = PyMem_Calloc(1, sizeof *m);
     if (!m) { PyErr_NoMemory(); return NULL; }
@@ -535,6 +555,14 @@ static Tree *tree_of(PyObject *t) {
     m->table = (PyTypeObject *)Py_NewRef(PyTuple_GET_ITEM(t, 4)); m->table_stamp = ((PyMemberDescrObject *)PyTuple_GET_ITEM(t, 5))->d_member->offset;
     m->read = Py_NewRef(PyTuple_GET_ITEM(t, 6)); m->owned = Py_NewRef(PyTuple_GET_ITEM(t, 7));
     m->room = as_int(PyTuple_GET_ITEM(t, 8));
+    PyObject *attributes = PyTuple_GET_ITEM(t, 9);    /* ((module, name, guard), ...) */
+    m->attributes = PyMem_Calloc(PyTuple_GET_SIZE(attributes) + 1, sizeof *m->attributes);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(attributes); i++) {
+        PyObject *a = PyTuple_GET_ITEM(attributes, i);
+        m->attributes[i].module = as_int(PyTuple_GET_ITEM(a, 0)); m->attributes[i].name = Py_NewRef(PyTuple_GET_ITEM(a, 1));
+        guard_of(PyTuple_GET_ITEM(a, 2), &m->attributes[i].guard);
+        m->nattributes++;
+    }
     m->held = PyMem_Calloc(m->room + 1, sizeof *m->held);
     m->tags = PyMem_Calloc(m->n + 1, sizeof *m->tags);
     for (Py_ssize_t i = 0; i < m->n; i++) {
@@ -625,6 +653,8 @@ static void guards_free(Guard *gs, int n) {
             for (Py_ssize_t k = 0; k < t->n; k++) Py_XDECREF(t->modules[k]);
             for (Py_ssize_t k = 0; k < t->nheld; k++) Py_XDECREF(t->held[k].tensor);
             Py_XDECREF(t->clock); Py_XDECREF(t->table); Py_XDECREF(t->read); Py_XDECREF(t->owned);
+            for (Py_ssize_t k = 0; k < t->nattributes; k++) { Py_XDECREF(t->attributes[k].name); Py_XDECREF(t->attributes[k].guard.want); }
+            PyMem_Free(t->attributes);
             PyMem_Free(t->modules); PyMem_Free(t->stamps); PyMem_Free(t->held); PyMem_Free(t->tags);
         }
         PyMem_Free(g->data); Py_XDECREF(g->want);

@@ -43,6 +43,7 @@ _VALUE_KINDS = {
     Kind.PYTHON: _G_PYTHON,
 }  # fmt: skip
 _TABLES = ("_parameters", "_buffers", "_modules")
+_UNTOLD = sys.version_info[:2] >= (3, 13)  # attributes that are set change no number of the dict
 
 
 class Places:
@@ -205,9 +206,24 @@ class GuardTree:
         data = (
             clock, facts.clock, tuple(facts.modules), tuple(facts.stamps), table, table.stamp,
             _native.Checker(*read.parts()), _native.Checker(*inner.parts()), inner.tensors,
+            tuple(self._attributes(place, facts, owner)) if _UNTOLD else (),
         )  # fmt: skip
         taken = {p for p, _ in owned}
         return data, [(p, g) for p, g in listed if p not in taken]
+
+    def _attributes(
+        self, place: int, facts: ModuleFacts, owner: _Owner
+    ) -> list[tuple[int, str | None, tuple[int, int, Any, int]]]:
+        """What was read in the modules' own dicts: (module, name, guard), no name for the dict."""
+        out = []
+        for g in facts.guards:
+            source = g.source
+            if isinstance(source, AttrSource) and self.places[source.base] in owner.sources:
+                name = source.name if source.raw else None
+                if source.raw or source.name == "__dict__":
+                    at = owner.sources[self.places[source.base]]
+                    out.append((at, name, self._of_value(place, g.kind, g.expected)))
+        return out
 
 
 class _Owner:
@@ -219,9 +235,9 @@ class _Owner:
 
     def __init__(self, places: Places, facts: ModuleFacts, log: Sequence[Guard]) -> None:
         self.places = places
-        self.modules = {id(ref()) for ref in facts.modules}
+        self.modules = {id(ref()): i for i, ref in enumerate(facts.modules)}
         self.sources = {
-            places[g.source]
+            places[g.source]: self.modules[id(g.expected)]
             for g in [*log, *facts.guards]
             if g.source is not None and self.is_module(g)
         }
