@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import operator
 from collections.abc import Callable
@@ -211,6 +212,7 @@ def _name(target: Any) -> str:
     return getattr(target, "__name__", None) or str(target)
 
 
+@functools.lru_cache(maxsize=4096)
 def trace_text(file: str, line: int, function: str) -> str:
     """A place in the user's program, as nodes carry it."""
     text = linecache.getline(file, line).strip()
