@@ -10,7 +10,6 @@ from typing import Any
 __all__ = ["LEAF", "PLAIN", "is_library", "is_module", "kind_of_code"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-_STDLIB = os.path.dirname(os.__file__) + os.sep
 
 LEAF = "leaf"  # a call is one node of the graph
 PLAIN = "plain"  # interpreted, as the user's functions are
