@@ -218,7 +218,8 @@ class Region:
         tensors = [inputs[i] for i in self.places]
         self.entry = make(inputs)
         self.only_tensors = len(tensors) == len(inputs)
-        self.entries = {shared_cells(tensors): self.entry}
+        self.entries: dict[Any, Entry] = {shared_cells(tensors): self.entry}
+        self.sized = any(t._sym is not None for t in tensors)
         # Without a write it does not show who shares bytes with whom.
         self.alike = not self.entry.joint.written or len(tensors) < 2
 
@@ -228,7 +229,9 @@ class Region:
             tensors = [inputs[i] for i in self.places]
         if self.alike:
             return tuple(self.entry.flat(tensors))
-        shared = shared_cells(tensors)
+        shared: Any = shared_cells(tensors)
+        if shared and self.sized:  # traced anew with the call's own sizes: for these alone
+            shared = (shared, *[tuple(t.shape) for t in tensors])
         entry = self.entries.get(shared)
         if entry is None:
             entry = self.entries[shared] = self.make(inputs)

@@ -25,6 +25,7 @@ from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
 from flambeau._src.compiler import aot, containment, errors, logs, marks, recompiling, told
 from flambeau._src.compiler.backends import BackEnd
 from flambeau._src.compiler.containment import StageFailed
+from flambeau._src.compiler.extents import is_number
 from flambeau._src.compiler.history import COUNTERS, Entry, History, next_frame
 from flambeau._src.compiler.settings import DYNAMO, FUNCTORCH, INDUCTOR
 from flambeau._src.compiler.stages import PIPELINES, Pipeline, Stage, Work
@@ -310,9 +311,13 @@ class _Frame:
         return compile_graph(PIPELINES["eager"], work, True)
 
     def _inputs(self, region: Any) -> list[Any]:
-        """The values that the graph is about to be called with; fake where there is none yet."""
+        """The values that the graph is about to be called with; the capture's own where there is
+        none yet, and where sizes are symbols: what is traced must hold for all of them."""
         values = []
         for source, example in zip(region.inputs, region.examples, strict=True):
+            if is_number(example) or (isinstance(example, Tensor) and example._sym is not None):
+                values.append(example)
+                continue
             known, value = self._value(source)
             fits = known and isinstance(example, Tensor) <= isinstance(value, Tensor)
             values.append(value if fits else example)
