@@ -10,6 +10,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor
+from flambeau._src import _native
 from flambeau.utils._checkpoint_frames import (
     CheckpointError,
     ForwardHooks,
@@ -213,7 +214,7 @@ class CheckpointFunction(torch.autograd.Function):
         ctx.tensor_indices = [i for i, a in enumerate(args) if isinstance(a, Tensor)]
         ctx.save_for_backward(*[args[i] for i in ctx.tensor_indices])
         with torch.no_grad():
-            return run_function(*args)
+            return _eagerly(run_function, *args)
 
     @staticmethod
     def backward(ctx: Any, *args: Any) -> Any:
@@ -233,7 +234,7 @@ class CheckpointFunction(torch.autograd.Function):
                 stack.enter_context(rng_restored(*ctx.rng, set_device_states))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(ctx.autocast())
-            outputs = ctx.run_function(*detached)
+            outputs = _eagerly(ctx.run_function, *detached)
         outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
         pairs = [
             (o, g)
@@ -252,6 +253,15 @@ class CheckpointFunction(torch.autograd.Function):
 def noop_context_fn() -> tuple[Context, Context]:
     """Contexts that do nothing."""
     return contextlib.nullcontext(), contextlib.nullcontext()
+
+
+def _eagerly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`function(*args, **kwargs)`, nothing inside compiled: both runs must save the same."""
+    before = _native.frame_set(None)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _native.frame_set(before)
 
 
 def checkpoint(
@@ -297,13 +307,16 @@ def checkpoint(
         function, preserve, context_fn, determinism_check, debug, early_stop, args, kwargs
     )
     next(runs)
-    result = function(*args, **kwargs)
+    result = _eagerly(function, *args, **kwargs)
     try:
         next(runs)
     except StopIteration:
         return result
     raise AssertionError("a checkpoint has one forward")
 
+
+# A compiled function breaks here: the capture finds the mark on what it would call.
+checkpoint._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 _METADATA: dict[str, Callable[[Tensor], dict[str, Any]]] = {
     "default": lambda t: {"shape": t.shape, "dtype": t.dtype, "device": t.device},
@@ -337,7 +350,7 @@ def _without_reentrancy(
                 stack.enter_context(rng_restored(*rng, set_device_states))
             stack.enter_context(autocast())
             stack.enter_context(second)
-            function(*inner_args, **inner_kwargs)
+            _eagerly(function, *inner_args, **inner_kwargs)
 
     stop = early_stop if _settings.early_stop is None else _settings.early_stop
     frame = Frame(recompute, stop, _METADATA[determinism_check])

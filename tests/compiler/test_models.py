@@ -115,3 +115,26 @@ def test_training_in_one_graph(name: str, back_end: str) -> None:
     expected = eager(x)
     torch.manual_seed(4)
     _close(call(x), expected, "evaluation")
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+def test_checkpoint_stays_eager_inside(back_end: str, reentrant: bool) -> None:
+    """What is run twice is run alike both times: a break, and nothing compiled inside."""
+    torch.compiler.reset()
+    layer = torch.nn.Linear(4, 4)
+
+    def f(x: Any) -> Any:
+        inner = torch.utils.checkpoint.checkpoint(
+            lambda t: torch.tanh(layer(t)), x * 1, use_reentrant=reentrant
+        )
+        return (inner * 2).sum()
+
+    x = torch.randn(3, 4, requires_grad=True)
+    found = torch.compile(f, backend=back_end)(x)
+    (a,) = torch.autograd.grad(found, x) if not reentrant else (None,)
+    if reentrant:
+        found.backward()
+        a, x.grad = x.grad, None
+    (torch.tanh(layer(x)) * 2).sum().backward()
+    _close(a, x.grad, "gradient")
