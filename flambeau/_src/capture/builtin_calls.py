@@ -30,6 +30,7 @@ from flambeau._src.capture import (
 )
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.shims import Shim
+from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic
 from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.interp.fake import FakeTensor
@@ -73,6 +74,8 @@ def _len(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _isinstance(s: Session, args: Any, kwargs: Any) -> Any:
     value, cls = args
+    if is_symbolic(value):
+        value = SYMBOLIC[type(value)]()  # any number of the kind
     return classes.is_instance(s, value, cls)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -29,6 +30,7 @@ from flambeau._src.capture.outcome import (
     Unsupported,
 )
 from flambeau._src.capture.session import Protocol, Session
+from flambeau._src.capture.sizes import add_guards
 from flambeau._src.capture.source import LocalSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
@@ -193,6 +195,7 @@ def _captured(
         breaks,
         resumes,
         session.recorder.operators,
+        partial(add_guards, session.shape_env, session.sized, session.guards),
     )
 
 

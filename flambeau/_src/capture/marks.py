@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flambeau._src.core.interchange import from_numpy
 from flambeau._src.core.tensor import Tensor
@@ -40,9 +40,26 @@ def _indices(t: Any, name: str, index: Any) -> None:
         found.add(i)
 
 
-def mark_dynamic(t: Any, index: Any, **_: Any) -> None:
-    """The capture takes these dimensions as varying, and refuses to fix them."""
+class _DimRange(NamedTuple):
+    """What was said of a dimension's size."""
+
+    dim: int
+    min: int | None
+    max: int | None
+
+
+def mark_dynamic(
+    t: Any, index: Any, *, hint_override: int | None = None, min: int | None = None,
+    max: int | None = None, specialize_on: Any = None,
+) -> None:  # fmt: skip
+    """The capture takes these dimensions as varying (within min and max), and refuses to fix them.
+
+    `hint_override` and `specialize_on` ask for choices that no back end makes here: kept, unused.
+    """
     _indices(t, "_dynamo_dynamic_indices", index)
+    for i in index if isinstance(index, (list, tuple)) else (index,):
+        ranges: set[_DimRange] = t.__dict__.setdefault("_dynamo_dynamic_range", set())
+        ranges.add(_DimRange(i, min, max))
 
 
 def maybe_mark_dynamic(t: Any, index: Any) -> None:

@@ -85,6 +85,8 @@ class CaptureOptions:
         fullgraph: no break is wanted (the driver raises; the capture reports as ever).
         keep_empty: replace code that has no operator too (to test the capture).
         dynamic: None, True or False, as `compile` takes it.
+        sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
+            they changed; kept from one capture to the next.
         is_disabled: whether a function must not be captured.
         leaves: functions that are one node of the graph although they are Python.
         substitutes: functions to interpret in place of others.
@@ -96,6 +98,7 @@ class CaptureOptions:
     fullgraph: bool = False
     keep_empty: bool = False
     dynamic: bool | None = None
+    sizes: dict[str, list[int | None]] | None = None
     is_disabled: Callable[[Any], bool] | None = None
     leaves: set[Any] = field(default_factory=set)
     substitutes: dict[Any, Any] = field(default_factory=dict)
@@ -115,7 +118,8 @@ class Captured:
     """Replacement code.
 
     `new_globals` go into the globals of the frame; the compiled graph goes there under
-    `region.name`. `resumes` are the codes that the replacement calls after a break.
+    `region.name`. `shape_guards(stage)` adds to the guards what was relied on of symbolic sizes,
+    once no stage learns more. `resumes` are the codes that the replacement calls after a break.
     """
 
     code: CodeType
@@ -125,6 +129,7 @@ class Captured:
     breaks: list[GraphBreak]
     resumes: list[CodeType]
     operators: list[str]
+    shape_guards: Callable[[str], None] = lambda stage: None
 
 
 @dataclass(frozen=True, slots=True)

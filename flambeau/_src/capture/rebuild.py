@@ -23,6 +23,7 @@ from flambeau._src.capture.iteration import SequenceIterator, UserIterator
 from flambeau._src.capture.natives import ITERATORS
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
+from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
 from flambeau._src.capture.source import (
     AttrSource,
     BuiltinSource,
@@ -114,6 +115,11 @@ class Rebuild:
         kind = type(value)
         if kind is Pending:
             return Plan(value, "source", extra=value.source)
+        if kind in SYMBOLIC:
+            if fixed(value):
+                return Plan(numbers(value), "const")
+            s.recorder.node_of(value)
+            return Plan(value, "output")
         if kind is FakeTensor:
             info = s.tensors.get(id(value))
             if info is None:
@@ -287,7 +293,7 @@ class Rebuild:
             return make.load_fast(plan.name)
         kind = plan.kind
         if kind == "const":
-            return make.load_const(value)
+            return make.load_const(plan.value)
         if kind == "source":
             return self.source(plan.extra)
         if kind == "output":
@@ -447,7 +453,7 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     tuple: lambda r, v: Plan(v, "tuple", v),
     set: lambda r, v: Plan(v, "set", v),
     frozenset: lambda r, v: Plan(v, "call", [list(v)], (frozenset, ())),
-    Size: lambda r, v: Plan(v, "const"),
+    Size: lambda r, v: Plan(v, "call", [tuple(v)], (Size, ())),
     slice: lambda r, v: Plan(v, "slice", (v.start, v.stop, v.step)),
     dict: _plan_dict,
     collections.OrderedDict: _plan_pairs,

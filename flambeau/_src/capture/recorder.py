@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import sizes
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.values.constant import ATOMS, is_structseq
 from flambeau._src.capture.values.tensors import TensorInfo, placeholder_name
@@ -16,6 +17,7 @@ from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 from flambeau._src.interp.function import pop_mode, push_mode
+from flambeau._src.interp.size_nodes import SizeNodes
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
 
@@ -35,6 +37,8 @@ class Recorder:
         self.attributes: dict[str, Any] = {}
         self.operators: list[str] = []
         self.last_placeholder: Node | None = None
+        self.sizes = SizeNodes(self.graph.create_node)
+        self.told: set[str] = set()  # symbols that a placeholder's shape tells
 
     # ---- calls ----
 
@@ -105,12 +109,25 @@ class Recorder:
 
     def node_of(self, fake: Any) -> Node:
         """The node of a tensor; an input's placeholder is made when it is first used."""
+        if sizes.is_symbolic(fake):
+            found: Node = self.number(fake)
+            return found
         info = self.session.tensors.get(id(fake))
         if info is None:
             raise Unsupported("A tensor was made where the capture did not see it.")
         if info.node is None:
             info.node = self._placeholder(info)
         return info.node
+
+    def number(self, value: Any) -> Any:
+        """A symbolic number as an argument: the node that computes it, or the number it is."""
+        for name in sizes.symbols_in(value) - self.told:
+            for _, fake in self.session.sized:
+                if name in {n.node.value.name for n in fake.shape if sizes.is_symbolic(n)}:
+                    self.sizes.know(fake, self.node_of(fake))
+                    self.told.add(name)
+                    break
+        return self.sizes.node(value)
 
     def _placeholder(self, info: TensorInfo) -> Node:
         graph = self.graph
@@ -130,7 +147,11 @@ class Recorder:
         kind = type(value)
         if kind is FakeTensor:
             return self.node_of(value)
-        if kind in ATOMS or kind is Size:
+        if kind in sizes.SYMBOLIC:
+            return self.number(value)
+        if kind is Size:
+            return tuple([self.argument(v) for v in value])
+        if kind in ATOMS:
             return value
         if kind is list or kind is tuple:
             return kind([self.argument(v) for v in value])

@@ -20,6 +20,7 @@ from flambeau._src.interp.fake import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from flambeau._src.ir.shape_env import ShapeEnv
 
 if TYPE_CHECKING:
     from flambeau._src.capture.interpreter import Frame
@@ -75,7 +76,11 @@ class Session:
         self.get_item = partial(protocol.get_item, self)
         self.modules = Modules(self)
         self.guards: GuardLog = _Log(self.modules)
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.shape_env = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        self.fake_mode = FakeTensorMode(
+            allow_non_fake_inputs=True, shape_env=self.shape_env, static_shapes=True
+        )
+        self.sized: list[tuple[Any, Any]] = []  # (source, fake form) of tensors with symbolic sizes
         self.heap = Heap(self)
         self.tensors: dict[int, TensorInfo] = {}
         self.tensor_sources: list[Any] = []

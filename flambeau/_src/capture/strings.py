@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.sizes import numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.core.size import Size
 
@@ -47,6 +48,7 @@ def printable(value: Any, depth: int = 0) -> bool:
 
 def convert(s: Session, how: str, value: Any) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
+    value = numbers(value)
     if printable(value):
         return s.native(getattr(builtins, how), value)  # type: ignore[no-any-return]
     kind = type(value)
@@ -93,6 +95,7 @@ def _container(s: Session, value: Any) -> str:
 
 def format_(s: Session, value: Any, spec: str) -> str:
     """`format(value, spec)`."""
+    value = numbers(value)
     kind = type(value)
     if kind is str and not spec:
         return value  # type: ignore[no-any-return]
@@ -111,6 +114,7 @@ def format_(s: Session, value: Any, spec: str) -> str:
 
 def percent(s: Session, text: Any, value: Any) -> Any:
     """`text % value`."""
+    value = numbers(value)
     if not printable(value):
         raise Unsupported("Objects are formatted with %.", "Format them outside of the function.")
     return s.native(type(text).__mod__, text, value)

@@ -219,7 +219,7 @@ class Region:
         self.entry = make(inputs)
         self.only_tensors = len(tensors) == len(inputs)
         self.entries: dict[Any, Entry] = {shared_cells(tensors): self.entry}
-        self.sized = any(t._sym is not None for t in tensors)
+        self.sized = any(isinstance(v, Tensor) and v._sym is not None for v in tensors)
         # Without a write it does not show who shares bytes with whom.
         self.alike = not self.entry.joint.written or len(tensors) < 2
 
@@ -230,9 +230,10 @@ class Region:
         if self.alike:
             return tuple(self.entry.flat(tensors))
         shared: Any = shared_cells(tensors)
-        if shared and self.sized:  # traced anew with the call's own sizes: for these alone
-            shared = (shared, *[tuple(t.shape) for t in tensors])
         entry = self.entries.get(shared)
+        if entry is None and self.sized:  # traced for symbolic sizes without this sharing
+            shared = (shared, *(tuple(v.shape) if isinstance(v, Tensor) else v for v in tensors))
+            entry = self.entries.get(shared)
         if entry is None:
             entry = self.entries[shared] = self.make(inputs)
         return tuple(entry.flat(tensors))

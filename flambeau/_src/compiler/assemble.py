@@ -13,6 +13,7 @@ from flambeau._src import _native
 from flambeau._src.codegen.cpp import print_kernels
 from flambeau._src.compiler.extents import extents, geometry, is_number, row_major, symbols_of
 from flambeau._src.compiler.fuse import Fused, Group, complete_args, groups_of
+from flambeau._src.compiler.numbers import given_by
 from flambeau._src.compiler.passes import collapse_views, op_of
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
@@ -84,6 +85,7 @@ class _Writer:
         self.var: dict[Node, str] = {}
         self.constants: dict[str, str] = {}
         self.symbols: set[str] = set()  # names of sizes that the program reads
+        self.given: set[str] = set()  # names of sizes that inputs tell
         self.bound: set[str] = set()  # of them, those that a step of its own computes
 
     def run(self) -> Program:
@@ -93,6 +95,7 @@ class _Writer:
             list(output.args[0]) if isinstance(output.args[0], (tuple, list)) else [output.args[0]]
         )
         inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
+        self.given = set(given_by(inputs))
         for n in self.graph.nodes:
             if n.op in ("placeholder", "get_attr"):
                 self.var[n] = self._name(n.name)
@@ -247,6 +250,7 @@ class _Writer:
         called = self._from_c(node, op)
         if called is not None:
             self.lines.append(f"{name} = {called}")
+            self._measure(node, val)
             return
         inner = ", ".join(self._value(v) for v in args)
         compute = self._compute(node, op, val)
@@ -274,7 +278,9 @@ class _Writer:
             return
         for place, n in places:
             symbol = n.node.value.name
-            if symbol is not None and symbol.startswith(UNBACKED) and symbol not in self.bound:
+            if symbol is None or symbol in self.given:
+                continue
+            if symbol.startswith(UNBACKED) and symbol not in self.bound:
                 self.bound.add(symbol)
                 self.lines.append(f"{symbol} = {place}")
 

@@ -32,6 +32,7 @@ from flambeau._src.compiler.stages import PIPELINES, Pipeline, Stage, Work
 from flambeau._src.compiler.stance import STANCE
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
+from flambeau._src.ir.shape_env import ConstraintViolationError
 
 __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 
@@ -60,6 +61,7 @@ class _Known:
 
     frame: int
     entries: list[Entry] = field(default_factory=list)
+    sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
     capped: bool = False
     calls: int = 0
 
@@ -242,6 +244,7 @@ class _Frame:
             fullgraph=compiler.options.fullgraph,
             keep_empty=compiler.options.everything,
             dynamic=compiler.options.dynamic,
+            sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
             is_disabled=told.is_disabled,
             leaves=told.LEAVES,
             substitutes=told.SUBSTITUTES,
@@ -313,9 +316,11 @@ class _Frame:
     def _inputs(self, region: Any) -> list[Any]:
         """The values that the graph is about to be called with; the capture's own where there is
         none yet, and where sizes are symbols: what is traced must hold for all of them."""
+        if any(isinstance(v, Tensor) and v._sym is not None for v in region.examples):
+            return list(region.examples)  # all of one fake mode: who shares bytes is seen
         values = []
         for source, example in zip(region.inputs, region.examples, strict=True):
-            if is_number(example) or (isinstance(example, Tensor) and example._sym is not None):
+            if is_number(example):
                 values.append(example)
                 continue
             known, value = self._value(source)
@@ -335,11 +340,14 @@ class _Frame:
         entry, key = self.entry, self.compiler.key
         try:
             with entry.history.timed("guards") as step:
+                captured.shape_guards("guards")
                 entry.guards = captured.guards.seal("guards")
                 choose = self.compiler.options.guard_filter
                 if choose is not None:
                     entry.guards = marks.filtered(entry.guards, choose, self._value)
                 step.artefact = entry.checker = checker.build(entry.guards)
+        except ConstraintViolationError:
+            raise  # what the program promised of a size does not hold
         except Exception as error:
             raise StageFailed(_GUARDS, error) from error
         if logs.shows("guards"):

@@ -83,6 +83,9 @@ class SymNumber:
         return bool(operator.ne(self, 0))
 
     def __hash__(self) -> int:
+        """Of the number, which is fixed thereby: equal keys of a dict hash alike."""
+        if isinstance(self, SymInt) and self.node.has_hint():
+            return hash(int(self))
         return hash(type(self)) ^ hash(self.node)
 
 

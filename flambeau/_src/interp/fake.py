@@ -452,6 +452,8 @@ class FakeTensorMode(TorchDispatchMode):
         decl = op.decl
         if decl.kind == "view" or op.schema.is_view:
             return self._view(op, args)
+        if decl.kind == "question":
+            return decl.run(*args)  # type: ignore[attr-defined]
         rule = getattr(decl, "fake_run", None)
         if rule is not None:
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):

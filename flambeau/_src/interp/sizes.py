@@ -1,7 +1,7 @@
 """Which sizes of an input become symbols, and its geometry in these symbols.
 
 A size is `static` (the number it is), `duck` (a symbol; sizes that are equal now share one),
-`dynamic` (a symbol of its own that must stay one: a promise) or `unbacked` (a number that only
+`own` (a symbol of its own), `dynamic` (one that must stay one: a promise) or `unbacked` (a number that only
 running will tell: nothing may branch on it).
 """
 
@@ -55,8 +55,12 @@ def _size(env: ShapeEnv, n: int, i: int, source: Any, dims: Dims) -> Any:
         return sym_int(env, made)
     strict = None
     if policy == "dynamic":
-        strict = f"{source}.size()[{i}] was marked dynamic"
-    return sym_int(env, env.size(n, place, range_=dims.ranges.get(i), strict=strict))
+        text = source.text() if hasattr(source, "text") else source
+        strict = f"{text}.size()[{i}]"
+    chosen = env.size(
+        n, place, range_=dims.ranges.get(i), strict=strict, duck=policy in ("duck", "dynamic")
+    )
+    return sym_int(env, chosen)
 
 
 def _strides(t: Tensor, sizes: tuple[Any, ...]) -> tuple[Any, ...]:

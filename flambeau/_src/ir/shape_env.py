@@ -17,7 +17,7 @@ from flambeau._src.ir.conditions import Condition, Real, junction
 from flambeau._src.ir.integers import Expr, IntLike, Range, Relation, expr, symbol
 
 __all__ = [
-    "ConstraintViolation",
+    "ConstraintViolationError",
     "GuardOnDataDependentSymNode",
     "FrozenShapes",
     "ShapeEnv",
@@ -63,8 +63,10 @@ class FrozenShapes(RuntimeError):
     """A stage relied on a size after the guards were printed."""
 
 
-class ConstraintViolation(RuntimeError):
+class ConstraintViolationError(RuntimeError):
     """A size that was promised to vary was found to be fixed, or bound to another."""
+
+    __module__ = "flambeau.fx.experimental.symbolic_shapes"
 
 
 @dataclass
@@ -75,7 +77,8 @@ class Symbol:
     hint: int | None
     range: Range
     sources: list[Any] = field(default_factory=list)
-    strict: str | None = None  # who promised that it varies, for the error if it does not
+    strict: str | None = None  # the place that was promised to vary, for the error if it does not
+    promised: Range | None = None  # how far
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ class ShapeEnv:
         """The symbol of a size, or the int itself where it is 0 or 1.
 
         With `duck_shape`, sizes that are equal now share a symbol, and stay equal by guard.
-        `strict` names who promised that the size varies (then it is a symbol of its own).
+        `strict` names a place that was promised to vary (then it is a symbol of its own).
         """
         if self.specialize_zero_one and hint in (0, 1) and strict is None:
             return hint
@@ -137,6 +140,7 @@ class ShapeEnv:
         made = self._new("s", hint, Range(least, None).meet(range_ or Range(None, None)))
         made.sources.append(source)
         made.strict = strict
+        made.promised = made.range if strict is not None else None
         if duck and strict is None:
             self._ducks[hint] = made.name
         return symbol(made.name)
@@ -369,10 +373,15 @@ class ShapeEnv:
         self._frozen_by = by
 
     def conditions(self) -> Iterator[tuple[str, str]]:
-        """What a call must fulfil, as (Python text over symbols' names, reason).
+        """`relied_on` as (Python text over symbols' names, reason)."""
+        for c, reason in self.relied_on():
+            yield str(c), reason
+
+    def relied_on(self) -> Iterator[tuple[Condition, str]]:
+        """What a call must fulfil, with the reasons.
 
         That sizes which share a symbol are equal is for whoever binds names to `sources`. Raises
-        ConstraintViolation where a size promised to vary does not.
+        ConstraintViolationError where a size promised to vary does not.
         """
         self._check_promises()
         for s in self.symbols.values():
@@ -381,28 +390,55 @@ class ShapeEnv:
             lo, hi = s.range.lo, s.range.hi
             first = self.replacements.get(s.name)
             if first is not None and first.constant is not None:
-                continue  # its guard says so
+                fixed = Condition.of(Relation.compare(symbol(s.name), "==", first))
+                if any(g.condition == fixed for g in self.guards):
+                    continue  # its guard says so
             if lo is not None and lo > 0:
-                yield f"{lo} <= {s.name}", "sizes 0 and 1 are captured apart"
+                reason = "sizes 0 and 1 are captured apart"
+                yield Condition.of(Relation.compare(symbol(s.name), ">=", lo)), reason
             if hi is not None:
-                yield f"{s.name} <= {hi}", ""
+                yield Condition.of(Relation.compare(symbol(s.name), "<=", hi)), ""
         for guard in self.guards:
-            yield str(guard.condition), guard.reason
+            yield guard.condition, guard.reason
 
     def _check_promises(self) -> None:
-        for s in self.symbols.values():
-            by = self.replacements.get(s.name)
-            if s.strict is None or by is None:
-                continue
-            what = (
-                f"its value is always {by}" if by.constant is not None else f"it always equals {by}"
+        """What was promised to vary does, as far as it was promised."""
+        found = [
+            (s, text) for s in self.symbols.values() if s.strict for text in self._broken(s) if text
+        ]
+        if found:
+            places = ", ".join(str(s.strict) for s, _ in found)
+            raise ConstraintViolationError(
+                f"Constraints violated ({places})! For more information, run with "
+                'TORCH_LOGS="+dynamic".\n' + "\n".join(f"  - {text}" for _, text in found)
             )
-            culprits = [g for g in self.guards if s.name in g.condition.symbols]
-            because = f" (guard: {culprits[0].condition})" if culprits else ""
-            raise ConstraintViolation(
-                f"Constraints violated ({s.strict})! Not all values of {s.sources[0]} satisfy the "
-                f"program: {what}{because}"
+
+    def _broken(self, s: Symbol) -> Iterator[str]:
+        by, place = self.replacements.get(s.name), s.strict
+        if by is not None and by.constant is not None:
+            yield (
+                f"You marked {place} as dynamic but your code specialized it to be a constant "
+                f"({by}). If you're using mark_dynamic, either remove it or use "
+                "maybe_mark_dynamic. If you're using Dim.DYNAMIC, replace it with either "
+                "Dim.STATIC or Dim.AUTO."
             )
+        elif by is not None:
+            other = by.name and self.symbols[by.name].strict
+            yield f"The values of {place} and {other or by} must always be equal."
+        elif s.promised is not None and s.promised != s.range:
+            yield (
+                f"Not all values of {place} = {place} in the specified range "
+                f"{_between(s.promised, str(place))} satisfy the generated guard "
+                f"{_between(s.range, str(place), ' and ')}"
+            )
+
+
+def _between(r: Range, name: str, joint: str = "") -> str:
+    """`3 <= name <= 10`, or as two comparisons."""
+    if joint and r.lo is not None and r.hi is not None:
+        return f"{r.lo} <= {name}{joint}{name} <= {r.hi}"
+    low = "" if r.lo is None else f"{r.lo} <= "
+    return f"{low}{name}" + ("" if r.hi is None else f" <= {r.hi}")
 
 
 def _follows(wanted: Relation, fact: Relation) -> bool:

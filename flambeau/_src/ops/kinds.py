@@ -637,7 +637,7 @@ def reduce_rows(
 
 def unbroadcast(g: Tensor, t: Tensor) -> Tensor:
     """The gradient g of a broadcast operand, brought to the operand's shape and dtype."""
-    if g.shape != t.shape:
+    if g.dim() != t.dim() or g.shape != t.shape:
         extra = g.dim() - t.dim()
         dims = [
             *range(extra),

@@ -9,15 +9,18 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core.dtype import dtype
 from flambeau._src.core.size import Size
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 
 __all__ = ["ATOMS", "REFERENCES", "is_plain", "is_reference", "is_structseq"]
 
+_NUMBERS = frozenset((SymInt, SymFloat, SymBool))  # not fixed yet: computed where they leave
 _LAYOUTS = ("layout", "memory_format")
 
 #: Types whose objects are immutable and equal to themselves rebuilt.
 ATOMS: frozenset[type] = frozenset(
     {int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented)}
     | {dtype, _native.device, range}
+    | _NUMBERS
 )
 #: Types whose objects stand for themselves: the capture uses the outside object as it is.
 REFERENCES: frozenset[type] = frozenset(
@@ -59,7 +62,7 @@ def is_plain(value: Any) -> bool:
     """Whether the value is a constant: an atom, or a tuple or frozenset of nothing else."""
     kind = type(value)
     if kind in ATOMS:
-        return True
+        return kind not in _NUMBERS
     if kind is tuple or kind is frozenset or kind is Size:
         return all(is_plain(v) for v in value)
     if kind is slice:

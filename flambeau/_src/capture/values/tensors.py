@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import sizes
 from flambeau._src.capture.guards import Kind, TensorFacts
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import Source
@@ -78,8 +79,17 @@ def enter(heap: Heap, value: Any, source: Source) -> Any:
         raise Unsupported("The tensor belongs to a transform or mode that is active outside.")
     if value.is_sparse:
         raise Unsupported("A sparse tensor enters the function.")
-    heap.guard(Kind.TENSOR, source, facts(value))
-    fake = session.fake_mode.from_tensor(value)
+    dims = sizes.policy(session, value, source)
+    found = facts(value)
+    if dims is None:
+        fake = session.fake_mode.from_tensor(value)
+    else:
+        fake = session.fake_mode.from_tensor(
+            value, source=source, static_shapes=False, symbolic_context=dims
+        )
+        found = sizes.loosened(found, fake)
+        session.sized.append((source, fake))
+    heap.guard(Kind.TENSOR, source, found)
     heap.know(value, fake, source)
     session.tensors[id(fake)] = TensorInfo(fake, kind, value, source)
     session.tensor_sources.append(source)

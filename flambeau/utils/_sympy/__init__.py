@@ -1,0 +1,1 @@
+"""The part of PyTorch's helpers for symbolic sizes that programs name."""
