@@ -190,8 +190,8 @@ static PyObject *small_code(PyObject *fields) {      /* steals */
 }
 /* Code that returns what is on its stack. */
 static PyObject *draining(void) {
-    const char text[] = {(char)RESUME, 0, (char)RETURN_VALUE, 0};
-    return small_code(Py_BuildValue("{sy#si}", "co_code", text, (Py_ssize_t)4, "co_stacksize", 1));
+    const char text[] = {(char)NOP, 0, (char)RESUME, 0, (char)RETURN_VALUE, 0};    /* at NOP no traceback is made */
+    return small_code(Py_BuildValue("{sy#si}", "co_code", text, (Py_ssize_t)6, "co_stacksize", 1));
 }
 /* Code that returns `value` and needs no stack, for frames that have none (3.12: `def f(): return 1`). */
 static PyObject *returning(PyObject *value) { return small_code(Py_BuildValue("{s(O)}", "co_consts", value)); }
@@ -206,12 +206,12 @@ static PyObject *call_apart(PyThreadState *ts, Frame *f, PyCodeObject *flat) {
     for (int i = 0; i < n; i++) Py_CLEAR(f->localsplus[i]);
     int bare = old->co_nlocalsplus + old->co_stacksize == 0;
     if (result && bare && !(last = returning(result))) Py_CLEAR(result);
-    if (!result) { f->stacktop = old->co_nlocalsplus; return run(ts, f, 1); }
     f->stacktop = 0;
-    SET_CODE(f, (PyCodeObject *)(bare ? last : Py_NewRef(drain)));
+    SET_CODE(f, (PyCodeObject *)(result && bare ? last : Py_NewRef(drain)));
     Py_DECREF(old);
+    if (!result) return run(ts, f, 1);
     if (bare) Py_DECREF(result);
-    else { SKIP_ONE(f); f->localsplus[0] = result; f->stacktop = 1; }
+    else { SKIP_ONE(f); SKIP_ONE(f); f->localsplus[0] = result; f->stacktop = 1; }
     return run(ts, f, 0);
 }
 static PyObject *run_code(PyThreadState *ts, Frame *f, PyCodeObject *code, PyCodeObject *flat) {
