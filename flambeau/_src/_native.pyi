@@ -50,7 +50,7 @@ def empty(size: _Ints, dtype: dtype, device: device, strides: _Ints | None = Non
 def alias(cls: type, t: Any, /) -> Any: ...
 @overload
 def alias(
-    cls: type, t: Any, size: _Ints, stride: _Ints, offset: int, dtype: dtype | None = None, /
+    cls: type, t: Any, size: _Ints, stride: _Ints, offset: int | None, dtype: dtype | None = None, /
 ) -> Any: ...
 def wrap(
     cls: type,

@@ -162,7 +162,7 @@ class ScalarTensor(Factory):
         fill_with(out, s)
 
 
-def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
+def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> Any:
     """The number of elements; int64 ranges are counted in integers, all others in float64."""
     if step == 0:
         raise RuntimeError("step must be nonzero")
@@ -181,7 +181,7 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> int:
     return math.ceil((float(end) - float(start)) / float(step))
 
 
-def _symbolic_length(start: Any, end: Any, step: Any) -> Any:
+def _symbolic_length(start: Any, end: Any, step: Any) -> int:
     """The same of symbolic ints. With a float among them the length is counted in floats."""
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
