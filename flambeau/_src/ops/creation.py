@@ -181,7 +181,7 @@ def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> Any:
     return math.ceil((float(end) - float(start)) / float(step))
 
 
-def _symbolic_length(start: Any, end: Any, step: Any) -> int:
+def _symbolic_length(start: Any, end: Any, step: Any) -> Any:
     """The same of symbolic ints. With a float among them the length is counted in floats."""
     if (step > 0 and end < start) or (step < 0 and end > start):
         raise RuntimeError("upper bound and lower bound inconsistent with step sign")
