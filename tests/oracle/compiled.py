@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracle import checks, replay, run, wire
+from tests.oracle import captured, checks, replay, run, wire
 from tests.oracle.compare import EPS, Judge
 from tests.oracle.entries import ENTRIES, Entry, resolve
 
@@ -71,20 +71,32 @@ class Lifted:
             return type(value)(self._fill(item, tensors) for item in value)
         return value
 
+    def program(self, text: str) -> Callable[..., Any]:
+        """The call as a small program of its tensors; `text` names the function."""
+        made = captured.Program(self.rt, text, self.fn, TENSOR)
+        return made.build(self.args, self.kwargs, len(self.numbers))
+
     def __call__(self, *tensors: Any) -> list[Any]:
         args = [self._fill(item, tensors) for item in self.args]
         kwargs = {key: self._fill(item, tensors) for key, item in self.kwargs.items()}
         return checks.leaves(self.fn(*args, **kwargs), self.rt)
 
 
-def both(case: checks.Case, fn: Callable[..., Any], runner: Callable[..., Any] | None) -> Any:
+def both(
+    case: checks.Case, fn: Callable[..., Any], runner: Callable[..., Any] | None, text: str
+) -> Any:
     """Results and first gradients of one call, eager or compiled."""
     inputs = case.load(grad=True)
     call = Lifted(case.rt, fn, inputs)
     run_it: Callable[..., Any] = call
-    if runner is not None:
+    if getattr(runner, "wants_program", False):
+        assert runner is not None
+        run_it = runner(call.program(text))
+    elif runner is not None:
         run_it = runner(lambda *tensors: call(*tensors))
-    outs = list(run_it(*inputs.tensors))
+    outs = checks.leaves(run_it(*inputs.tensors), case.rt)
+    if isinstance(run_it, captured.Compiled):
+        run_it.again(*case.load(grad=True).tensors)
     results = {"out": [_values(case, out) for out in outs], "mut": case.mutations(inputs)}
     sources = [t for t in inputs.tensors if t.requires_grad]
     grown = [out for out in outs if out.requires_grad]
@@ -158,12 +170,12 @@ class CompiledReplayer:
         case = checks.Case(self.rt, reader, pack, number)
         where = f"#{number} {replay.describe(sample['call'])}"
         try:
-            eager = both(case, fn, None)
+            eager = both(case, fn, None, self.entry.call)
         except Exception as error:
             self.tally.add("eager", f"{type(error).__name__}: {error}", where)
             return
         try:
-            ours = both(case, fn, self.runner)
+            ours = both(case, fn, self.runner, self.entry.call)
         except Exception as error:
             if type(error).__name__ in DATA_DEPENDENT:
                 self.tally.add("data_dependent", str(error), where)
@@ -238,6 +250,9 @@ def main(argv: list[str]) -> int:
     if not (options.entry or options.dtype):
         run.write_report(results, options.runtime, options.report or REPORT)
     ours, eager = root_mean_squares(results)
+    texts = [t for dtypes in results.values() for r in dtypes.values() for t in r["failures"]]
+    for cause, count in captured.causes(texts):
+        sys.stdout.write(f"{count:6} {cause}\n")
     sys.stdout.write(f"{run.table(results)}\n{len(paths)} files in "
                      f"{time.perf_counter() - start:.0f} s; root mean square error in ulp of the "
                      f"scale: compiled {ours:.4f}, eager {eager:.4f}\n")  # fmt: skip

@@ -15,7 +15,7 @@ from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.source import AttrSource, ModuleSource, Source, TypeSource
 from flambeau._src.capture.values import tensor_attributes
-from flambeau._src.capture.values.constant import ATOMS, is_reference
+from flambeau._src.capture.values.constant import ATOMS, OPERATORS, is_reference
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -270,6 +270,8 @@ def bind(s: Session, method: Any, obj: Any) -> Any:
 
 
 def _of_module(s: Session, module: Any, name: str) -> Any:
+    if type(module) in OPERATORS:  # they make what they hold when it is first asked for
+        return s.native(getattr, module, name)
     d = module.__dict__
     known = s.heap.known(module)
     root = module.__name__.partition(".")[0]

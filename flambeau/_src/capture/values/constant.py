@@ -10,8 +10,14 @@ from flambeau._src import _native
 from flambeau._src.core.dtype import dtype
 from flambeau._src.core.size import Size
 from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.ops.overload import (
+    OperatorNamespace,
+    Operators,
+    OpOverload,
+    OpOverloadPacket,
+)
 
-__all__ = ["ATOMS", "REFERENCES", "is_plain", "is_reference", "is_structseq"]
+__all__ = ["ATOMS", "OPERATORS", "REFERENCES", "is_plain", "is_reference", "is_structseq"]
 
 _NUMBERS = frozenset((SymInt, SymFloat, SymBool))  # not fixed yet: computed where they leave
 _LAYOUTS = ("layout", "memory_format")
@@ -35,8 +41,12 @@ REFERENCES: frozenset[type] = frozenset(
         types.GenericAlias,
         _native.Function,
         _native.Method,
+        OpOverload,
+        OpOverloadPacket,
     }
 )
+#: Modules of operators (`torch.ops`, `torch.ops.aten`).
+OPERATORS: frozenset[type] = frozenset({Operators, OperatorNamespace})
 
 
 def is_structseq(kind: type) -> bool:
