@@ -38,7 +38,7 @@ class Compiled:
     def __call__(self, *tensors: Any) -> Any:
         """The compiled program; RuntimeError where nothing was captured."""
         out = self.compiled(*tensors)
-        if not self.dynamo.utils.counters["stats"]["unique_graphs"]:
+        if not self.dynamo.utils.counters["frames"]["ok"]:
             raise RuntimeError("the program ran as it is")
         return out
 
