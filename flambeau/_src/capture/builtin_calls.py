@@ -692,6 +692,8 @@ def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
 def getter(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """`operator.itemgetter`, `attrgetter`, `methodcaller`."""
     kind = type(fn).__name__
+    if len(args) != 1 or kwargs:
+        raise Unsupported(f"operator.{kind} is called with other than one argument.")
     _, parts = fn.__reduce__()[:2]
     value = args[0]
     if kind == "itemgetter":

@@ -494,7 +494,7 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     kind = type(fn)
     if kind is Shim:
         return call(s, fn.fn, args, kwargs)
-    if kind is weakref.ReferenceType:
+    if kind is weakref.ReferenceType and not args and not kwargs:
         return _referent(s, fn)
     if kind.__module__ == "functools" and hasattr(fn, "__wrapped__"):  # lru_cache
         return builtin_calls.cached_function(s, fn, args, kwargs)

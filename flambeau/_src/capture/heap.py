@@ -12,6 +12,8 @@ Everything is entered through `enter(value, source)`, which guards what it reads
 from __future__ import annotations
 
 import collections
+import functools
+import operator
 import sys
 import types
 import weakref
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
 from flambeau._src.capture.guards import Guard, Kind
-from flambeau._src.capture.natives import NATIVE, inert
+from flambeau._src.capture.natives import NATIVE, inert, stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import (
     AttrSource,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = ["Heap", "Known"]
+
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
 class Known:
@@ -66,6 +70,7 @@ class Heap:
         self.session = session
         self.by_real: dict[int, Known] = {}
         self.by_inside: dict[int, Known] = {}
+        self.opaque: dict[int, Any] = {}  # what holds native state that no guard speaks of
         self.fresh: dict[int, Any] = {}  # instances and functions that the program made
         self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
         self.distinct: list[Source] = []  # sources that must give different objects
@@ -102,7 +107,7 @@ class Heap:
         return self._enter_object(value, kind, source)
 
     def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
-        if is_reference(value) or kind is types.ModuleType:
+        if is_reference(value) or kind is types.ModuleType or kind in _GETTERS:
             self.guard(Kind.ID, source, value)
             return self._know(value, value, source).inside
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
@@ -114,7 +119,16 @@ class Heap:
                 self.enter(value.__self__, AttrSource(source, "__self__")),
             )
             return self._know(value, made, source).inside
+        if kind is functools.partial and not value.__dict__:
+            self.guard(Kind.TYPE, source, kind)
+            partial = functools.partial(
+                self.enter(value.func, AttrSource(source, "func")),
+                *self.enter(value.args, AttrSource(source, "args")),
+                **self.enter(value.keywords, AttrSource(source, "keywords")),
+            )
+            return self._know(value, partial, source).inside
         fixed = is_structseq(kind) and all(is_plain(v) for v in value)  # as sys.flags
+        fixed = fixed and kind.n_fields == kind.n_sequence_fields  # type: ignore[attr-defined]
         if fixed or kind is Size or kind is slice or (kind is tuple and is_plain(value)):
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
@@ -148,6 +162,8 @@ class Heap:
         if enter is not None:
             return enter(self, value, source)
         self._know(value, value, source)
+        if stateful(kind) and not library.is_library(kind.__module__):
+            self.opaque[id(value)] = value
         return value
 
     def _know(self, real: Any, inside: Any, source: Source) -> Known:

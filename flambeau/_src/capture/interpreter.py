@@ -169,6 +169,7 @@ def run(session: Session, frame: Frame) -> int:
     """Interpret until the frame returns or yields. Raises Raised for an uncaught exception."""
     if session.depth > _DEPTH:
         raise Unsupported("The calls are nested too deeply to be inlined.", "Recurse less deeply.")
+    session.went_on()
     session.depth += 1
     outer, session.frame = session.frame, frame
     steps = frame.prepared.steps

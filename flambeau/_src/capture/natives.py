@@ -42,6 +42,7 @@ __all__ = [
     "TENSORS",
     "check_key",
     "grade",
+    "stateful",
 ]
 
 _EMPTY: Any = ()
@@ -84,6 +85,9 @@ _QUIET = frozenset(
     + ("__enter__", "__exit__", "__getattribute__", "__sizeof__", "__format__", "__replace__")
     + ("__instancecheck__", "__subclasscheck__", "__subclasshook__", "__prepare__", "__missing__")
 )
+
+
+_HEAP_TYPE, _NOT_MADE = 1 << 9, 1 << 7  # flags of types: made at run time; never instantiated
 
 
 def _functions(module: Any) -> set[Any]:
@@ -173,6 +177,20 @@ def passive(kind: type) -> bool:
             if name[:2] == "__" and type(value) is types.FunctionType and name not in _QUIET:
                 return False
     return True
+
+
+@functools.cache
+def stateful(kind: type) -> bool:
+    """Whether instances hold what only native code sees: some base is native code's."""
+    for base in kind.__mro__:
+        if base is object:
+            continue
+        new = base.__dict__.get("__new__")
+        if not base.__flags__ & _HEAP_TYPE or base.__flags__ & _NOT_MADE:
+            return True
+        if isinstance(new, types.BuiltinFunctionType):
+            return True
+    return False
 
 
 def check_key(s: Session, key: Any) -> None:

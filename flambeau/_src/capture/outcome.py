@@ -84,6 +84,7 @@ class CaptureOptions:
     Attributes:
         fullgraph: no break is wanted (the driver raises; the capture reports as ever).
         keep_empty: replace code that has no operator too (to test the capture).
+        longest: how many jumps and calls are followed before the graph ends; 0: all.
         dynamic: None, True or False, as `compile` takes it.
         sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
             they changed; kept from one capture to the next.
@@ -97,6 +98,7 @@ class CaptureOptions:
 
     fullgraph: bool = False
     keep_empty: bool = False
+    longest: int = 0
     dynamic: bool | None = None
     sizes: dict[str, list[int | None]] | None = None
     is_disabled: Callable[[Any], bool] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.guards import Guard, GuardLog
 from flambeau._src.capture.heap import Heap
+from flambeau._src.capture.natives import STRUCTURAL
 from flambeau._src.capture.outcome import CaptureOptions, Raised, Unsupported
 from flambeau._src.capture.recorder import Recorder
 from flambeau._src.capture.values.modules import Modules
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Protocol", "Session", "limit_of"]
 
+#: Functions that give items on without a look at them; `STRUCTURAL` are methods that do.
+_MOVING = (iter, next, len, zip, enumerate, reversed, list, tuple)
+_MOVES = STRUCTURAL | {
+    *("__getitem__", "__setitem__", "__delitem__", "getitem", "setitem", "delitem"),
+    *("get", "setdefault"),
+}
 _FAKE_LIMITS = (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -90,6 +97,8 @@ class Session:
         self.handled: BaseException | None = None  # the exception that is being handled
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
         self.depth = 0
+        self.longest = options.longest
+        self.moves = 0  # jumps and calls
         self.step = 0  # instructions of the outermost frame that were run
 
     def where(self) -> tuple[str, int, str] | None:
@@ -106,8 +115,23 @@ class Session:
             frame = frame.parent
         return tuple(reversed(frames))
 
+    def went_on(self) -> None:
+        """Count a jump or a call; the graph ends where there were too many."""
+        self.moves += 1
+        if self.moves == self.longest:
+            raise Unsupported(f"More than {self.longest} jumps and calls are made.")
+
     def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call what is no part of the capture; what it raises is raised in the program."""
+        opaque = self.heap.opaque
+        if opaque:
+            moves = any(fn is f for f in _MOVING) or getattr(fn, "__name__", None) in _MOVES
+            for value in (*args, *kwargs.values(), getattr(fn, "__self__", None)):
+                if id(value) in opaque or (not moves and _holds(value, opaque)):
+                    raise Unsupported(
+                        "Native code meets an object from outside whose state cannot be guarded.",
+                        "Read what is needed of it before.",
+                    )
         try:
             return fn(*args, **kwargs)
         except _FAKE_LIMITS as limit:
@@ -125,6 +149,14 @@ class Session:
         if error.__context__ is None and self.handled is not error:
             error.__context__ = self.handled
         return error
+
+
+def _holds(value: Any, objects: dict[int, Any]) -> bool:
+    """Whether an item is one of the objects."""
+    if isinstance(value, dict):
+        return any(id(v) in objects for kv in dict.items(value) for v in kv)
+    kinds = (list, tuple, set, frozenset)
+    return isinstance(value, kinds) and any(id(v) in objects for v in value)
 
 
 def limit_of(limit: BaseException) -> Unsupported:

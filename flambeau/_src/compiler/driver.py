@@ -37,6 +37,7 @@ from flambeau._src.ir.shape_env import ConstraintViolationError
 __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 
 _LOCK = threading.RLock()
+_LONGEST = 5_000  # jumps and calls of a capture that need not meet a tensor
 _CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
 _GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.")
 
@@ -243,6 +244,7 @@ class _Frame:
         options = CaptureOptions(
             fullgraph=compiler.options.fullgraph,
             keep_empty=compiler.options.everything,
+            longest=_LONGEST if compiler.options.everything else 0,
             dynamic=compiler.options.dynamic,
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
             is_disabled=told.is_disabled,

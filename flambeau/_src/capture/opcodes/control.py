@@ -31,18 +31,21 @@ def return_const(s: Session, f: Frame, i: Instruction) -> int:
 @opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def jump(s: Session, f: Frame, i: Instruction) -> int:
     """Go there."""
+    s.went_on()
     return f.goto(i)
 
 
 @opcode("POP_JUMP_IF_TRUE")
 def pop_jump_if_true(s: Session, f: Frame, i: Instruction) -> int | None:
     """Go there if the top is true."""
+    s.went_on()
     return f.goto(i) if arithmetic.truth(s, f.stack.pop()) else None
 
 
 @opcode("POP_JUMP_IF_FALSE")
 def pop_jump_if_false(s: Session, f: Frame, i: Instruction) -> int | None:
     """Go there if the top is false."""
+    s.went_on()
     return None if arithmetic.truth(s, f.stack.pop()) else f.goto(i)
 
 
@@ -76,6 +79,7 @@ def get_iter(s: Session, f: Frame, i: Instruction) -> None:
 @opcode("FOR_ITER")
 def for_iter(s: Session, f: Frame, i: Instruction) -> int | None:
     """The next item, or out of the loop."""
+    s.went_on()
     try:
         f.stack.append(iteration.next_(s, f.stack[-1]))
     except Raised as raised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -110,23 +111,35 @@ def _enter_set(heap: Heap, value: Any, source: Source) -> Any:
             "A set from outside holds objects that are no constants.",
             "Pass a list or a dict, whose items have a place.",
         )
-    heap.guard(Kind.PYTHON, source, _SameSet(frozenset(value)))
-    twin = set.copy(value) if isinstance(value, set) else value
+    twin = _in_order(value) if isinstance(value, set) else value
+    heap.guard(Kind.PYTHON, source, _SameSet(value))
     known = heap.know(value, twin, source)
     known.before = set(twin)
     return twin
 
 
+def _in_order(value: Any) -> Any:
+    """A copy whose items come in the same order, which hangs on how a set became what it is."""
+    order = list(value)
+    for items in (order, order[::-1], sorted(order, key=hash)):
+        twin: Any = set.__new__(type(value))
+        set.update(twin, items)
+        if all(map(operator.is_, twin, order)):
+            return twin
+    raise Unsupported("A set from outside has an order that no copy of it has.")
+
+
 class _SameSet:
-    def __init__(self, value: frozenset[Any]) -> None:
-        self.value = value
-        self.typed = {(type(v), v) for v in value}
+    """A predicate: the same constants in the same order."""
+
+    def __init__(self, value: Any) -> None:
+        self.items = tuple(value)
 
     def __call__(self, value: Any) -> bool:
-        return bool(value == self.value) and {(type(v), v) for v in value} == self.typed
+        return _exactly(tuple(value), self.items)
 
     def __repr__(self) -> str:
-        return f"same_set({set(self.value)!r})"
+        return f"same_set({self.items!r})"
 
 
 def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
