@@ -117,6 +117,24 @@ def test_one_version(back_end: str) -> None:
         assert _graphs() - before == versions
 
 
+@pytest.mark.parametrize("back_end", ["eager", "aot_eager", "inductor"])
+def test_views_as_inputs(back_end: str) -> None:
+    """Slices of one tensor, of several lengths and places, written as well."""
+
+    def f(x: Any) -> Any:
+        x.mul_(2)
+        return x.view(-1, 2).sum(1) * x.shape[0]
+
+    compiled = torch.compile(f, backend=back_end, dynamic=True, fullgraph=True)
+    before = _graphs()
+    data = torch.randn(12, 4)
+    for low, high in ((0, 5), (3, 6), (2, 11)):
+        a, b = data.clone(), data.clone()
+        assert torch.allclose(compiled(a[low:high]), f(b[low:high]))
+        assert torch.equal(a, b)
+    assert _graphs() - before == 1
+
+
 def test_zero_and_one_are_apart() -> None:
     compiled = torch.compile(lambda x: x * x.shape[0], backend="eager", dynamic=True)
     before = _graphs()
@@ -151,6 +169,20 @@ def test_marks() -> None:
         torch._dynamo.mark_static(x, 0)
         compiled(x)
     assert _graphs() - before == 2
+
+
+def test_unbacked() -> None:
+    """A size of which nothing may be assumed: 0 and 1 are no other versions, branches are none."""
+    compiled = torch.compile(lambda x: x.sum(0) + x.shape[0], backend="inductor", fullgraph=True)
+    before = _graphs()
+    for n in (5, 3, 1, 0):
+        x = torch.arange(n * 4.0).view(n, 4)
+        torch._dynamo.decorators.mark_unbacked(x, 0)
+        assert torch.allclose(compiled(x), x.sum(0) + n)
+    assert _graphs() - before == 1
+    branch = torch.compile(lambda x: x * 2 if x.shape[0] > 3 else x, fullgraph=True)
+    with pytest.raises(Exception, match="Could not guard on data-dependent expression u0 > 3"):
+        branch(x)
 
 
 def test_a_broken_promise() -> None:

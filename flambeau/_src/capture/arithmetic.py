@@ -20,6 +20,7 @@ from flambeau._src.capture.natives import (
     inert,
 )
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.interp.fake import FakeTensor
@@ -280,6 +281,8 @@ def truth(s: Session, value: Any) -> bool:
                     "A branch depends on a value of a tensor.",
                     "Use torch.where or torch.cond, or branch on something Python knows.",
                 ) from None
+    if is_symbolic(value):
+        return bool(s.native(bool, value))
     if kind in ATOMS or kind in CONTAINERS or kind in ITERATORS or kind is Generator:
         return bool(value)
     method = attributes.special(kind, "__bool__")

@@ -21,7 +21,7 @@ from flambeau._src.interp.fake import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 
 if TYPE_CHECKING:
     from flambeau._src.capture.interpreter import Frame
@@ -35,6 +35,7 @@ _MOVES = STRUCTURAL | {
     *("get", "setdefault"),
 }
 _FAKE_LIMITS = (
+    GuardOnDataDependentSymNode,
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedFakeTensorException,
@@ -162,6 +163,11 @@ def _holds(value: Any, objects: dict[int, Any]) -> bool:
 def limit_of(limit: BaseException) -> Unsupported:
     """Why the graph ends where a fake tensor has no answer."""
     name = str(getattr(limit, "func", ""))
+    if isinstance(limit, GuardOnDataDependentSymNode):
+        return Unsupported(
+            str(limit).splitlines()[0],
+            "Say what holds of the number with torch._check, or branch with torch.cond.",
+        )
     if isinstance(limit, DataDependentOutputException):
         if "_local_scalar_dense" in name:
             return Unsupported(
