@@ -165,7 +165,7 @@ def is_concrete_bool(a: Any) -> bool:
 
 def has_hint(a: Any) -> bool:
     """Whether the number has a value in the call that is being captured."""
-    return not isinstance(a, _NUMBERS) or bool(a.node.has_hint())  # type: ignore[attr-defined]
+    return not isinstance(a, _NUMBERS) or bool(a.node.has_hint())
 
 
 def hint_int(a: Any, fallback: int | None = None) -> int:
