@@ -764,8 +764,12 @@ class IndexFillTensor(Written):
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Tensor) -> Any:
         part = None
         if b.needs[2]:
-            unique = aten._unique(index, False)[0]
-            part = to_dtype_of(aten.sum(aten.index_select(g, dim, unique)), value)
+            # A slice counts once, however often it is named; no shape depends on the index.
+            extents = [n if d == dim % max(g.dim(), 1) else 1 for d, n in enumerate(g.shape)]
+            named = aten.zeros(extents, dtype=dt.bool_, device=g.device)
+            named = aten.index_fill(named, dim, index, 1)
+            zero = aten.scalar_tensor(0, dtype=g.dtype, device=g.device)
+            part = to_dtype_of(aten.sum(aten.where(named, g, zero)), value)
         return aten.index_fill(g, dim, index, 0) if b.needs[0] else None, None, part
 
     def samples(s: Any) -> Any:

@@ -395,12 +395,31 @@ class IndexPut(Written):
                 zeros = aten.zeros(values.shape, dtype=g.dtype, device=g.device)
                 own = aten.index_put(g, indices, zeros, False)
         if b.needs[-1]:
-            part = fit(aten.index(g, indices), values.shape)
+            part = _taken(g, indices, values)
         return own, [None] * len(indices), part
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((3, 4)), [s.ints(5, 0, 3)], s.tensor((5, 4)), True)
         yield s.sample(s.tensor((3, 4)), [None, s.ints(1, 0, 4)], s.tensor(1))
+
+
+def _taken(g: Tensor, indices: Sequence[Any], values: Tensor) -> Tensor:
+    """The gradient of what `index_put` wrote. With one mask no shape depends on how many places
+    are true: `values` says it, or has no extent for them.
+    """
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is None or mask.dtype is not dt.bool_:
+        return fit(aten.index(g, indices), values.shape)
+    rest = g.dim() - mask.dim()
+    if values.dim() > rest and values.shape[0] != 1:
+        places = aten.unbind(aten.nonzero_static(mask, size=values.shape[0]), 1)
+        return sum_to(aten.index(g, list(places)), values.shape)
+    zero = aten.scalar_tensor(0, dtype=g.dtype, device=g.device)
+    kept = aten.where(aten.reshape(mask, [*mask.shape, *[1] * rest]), g, zero)
+    if mask.dim():
+        kept = aten.sum(kept, list(range(mask.dim())))
+    inner = values.shape[max(values.dim() - rest, 0) :]
+    return aten.reshape(sum_to(kept, inner), values.shape)
 
 
 def fit(g: Tensor, shape: Sequence[int]) -> Tensor:
@@ -635,22 +654,25 @@ class Nonzero(Declaration):
         yield s.sample(s.ints((3, 4), 0, 2))
 
 
-class NonzeroStatic(Declaration):
+class NonzeroStatic(Opaque):
     """`nonzero` cut or filled up to `size` rows."""
 
     schema = "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor"
     differentiable = False
 
-    def run(t: Tensor, size: int, fill_value: int) -> Tensor:
+    def meta(t: Tensor, size: int, fill_value: int) -> TensorSpec:
         if size < 0:
             raise RuntimeError("nonzero_static: 'size' must be an non-negative integer")
-        found = array_of(Nonzero.run(t))
-        out = _native.empty((size, t.dim()), dt.int64, t.device)
+        return TensorSpec((size, t.dim()), dt.int64, t.device)
+
+    def kernel(out: Tensor, t: Tensor, size: int, fill_value: int) -> None:
         if out.numel():
-            rows = array_of(out)
+            found, rows = array_of(Nonzero.run(t)), array_of(out)
             rows[: found.shape[0]] = found[:size]
             rows[found.shape[0] :] = fill_value
-        return out
+
+    def samples(s: Any) -> Any:
+        yield s.sample(s.ints((3, 4), 0, 2), size=7)
 
 
 class NonzeroNumpy(Composite):
