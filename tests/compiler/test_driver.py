@@ -563,3 +563,34 @@ def test_the_two_sets_of_operators() -> None:
     assert "add.Tensor" in names and "linear" not in names and {o.key for o in whole} < names
     assert "exp" in scalars and len(scalars) + len(whole) < len(names)
     assert f"| {len(names)} |" in document()
+
+
+# ---- the operator database's finds ---------------------------------------------------------------
+
+
+def test_operators_by_their_namespace_need_no_other_version() -> None:
+    """`torch.ops` and its namespaces are not in sys.modules: no guard may look there."""
+
+    def program(x: Any) -> Any:
+        return torch.ops.aten.mul.Tensor(torch.ops.aten.slice(x, 0, 1), x[1:])
+
+    compiled = torch.compile(program, backend="eager", fullgraph=True)
+    x = torch.arange(4.0)
+    assert compiled(x).tolist() == [1.0, 4.0, 9.0]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        assert compiled(x + 1).tolist() == [4.0, 9.0, 16.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [([1.0, 2.0], [4.0, 6.0]), ([[1.0, 2.0], [3.0, 4.0]], [[0.0, 1.0], [4.0, 5.0]]), (7.0, 10.0)],
+)
+def test_values_put_at_a_mask_have_gradients_in_one_graph(value: Any, expected: Any) -> None:
+    """How many places of a mask are true is no part of the backward graph's shapes."""
+    values = torch.tensor(value, requires_grad=True)
+    mask = torch.tensor([True, False, True])
+    put = torch.compile(
+        lambda x, v: torch.index_put(x, (mask,), v), backend="aot_eager", fullgraph=True
+    )
+    (put(torch.zeros(3, 2), values) * torch.arange(6.0).reshape(3, 2)).sum().backward()
+    assert values.grad.tolist() == expected
