@@ -35,12 +35,25 @@ MODULES = (
 ).split()
 
 # Tests that look at code objects, at the frames of a traceback, or at how deep the stack is.
-EXPECTED: dict[str, str] = {}
+EXPECTED = {
+    "test_collections.TestNamedTuple.test_factory": "`sys._getframe(1)` after a graph break",
+    "test_contextlib.TestExitStack.test_exit_exception_traceback": "the names of frames",
+}
+# Tests that change what the compiler itself runs on; they are not run.
+LEFT_OUT = (
+    "test_lru_reentrancy_with_len",  # another `builtins.len`
+    "test_handle_frame_object_in_creation",  # the whole stack is read at every collection
+)
 
 
 def run(captured: bool, modules: list[str], only: str | None, seconds: float) -> dict[str, Any]:
     """The tests of the modules in this process: their failures, and what was captured."""
     suite = unittest.TestSuite()
+
+    def left_in(found: unittest.TestSuite | unittest.TestCase) -> unittest.TestSuite:
+        cases = [found] if isinstance(found, unittest.TestCase) else map(left_in, found)
+        return unittest.TestSuite(c for c in cases if not str(c).startswith(LEFT_OUT))
+
     loader = unittest.TestLoader()
     if only:
         loader.testNamePatterns = [f"*{only}*"]
@@ -49,7 +62,7 @@ def run(captured: bool, modules: list[str], only: str | None, seconds: float) ->
             module = importlib.import_module(f"test.{name}")
         except (ImportError, unittest.SkipTest):
             continue  # of another version of Python
-        suite.addTests(loader.loadTestsFromModule(module))
+        suite.addTests(left_in(loader.loadTestsFromModule(module)))
     logging.disable(logging.CRITICAL)
     faulthandler.dump_traceback_later(seconds, exit=True)
     runner = unittest.TextTestRunner(stream=io.StringIO(), verbosity=0)

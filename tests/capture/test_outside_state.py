@@ -10,6 +10,7 @@ import functools
 import operator
 import os
 import re
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -98,3 +99,19 @@ def test_both_give_their_own(pair: str, action: str) -> None:
         compiler.forget()
     assert got == _run(ACTIONS[action], (a, b, a), None)
     assert not [note for entry in compiler.skipped for note in entry.contained]
+
+
+def test_a_capture_changes_nothing() -> None:
+    """What is found in a class is the user's: it changes when the code runs, not before."""
+    seen = []
+
+    def watch(kind: Any) -> None:
+        before = kind.x.__doc__
+        seen.append(before)
+        kind.x.__doc__ = "another"
+        sys.intern("here the graph breaks, and is captured again up to here")
+        seen.append(kind.x.__doc__)
+
+    kind = collections.namedtuple("kind", "x")  # type: ignore[misc]
+    frames.run_with(Compiler(Options(lookup("eager"), everything=True)), watch, (kind,))
+    assert seen == ["Alias for field number 0", "another"]

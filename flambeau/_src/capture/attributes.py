@@ -485,8 +485,10 @@ def _set_data(
     elif type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is not None:
             known.attrs[name] = value
-        else:
+        elif s.heap.is_made(obj) or isinstance(obj, (BaseException, dict, list, set)):
             s.native(attr.__set__, obj, value)
+        else:  # found in a class, for one: it is the user's
+            raise Unsupported(f"An attribute of a {kind.__name__} is set that was not entered.")
     else:
         method = special(type(attr), "__set__")
         if type(method) is not types.FunctionType:
