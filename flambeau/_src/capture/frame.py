@@ -153,7 +153,7 @@ def _attempt(
         emission = Emission(session, frame, _own_cells(frame))
         code = emission.returning(frame.result)
         if emission.region is None and not options.keep_empty:
-            return Skip("No operator on tensors was met.", True, None)
+            return Skip("No operator on tensors was met.", False, None)
         return _captured(session, emission, code, [], [])
     assert limit is not None
     reason = GraphBreak(
