@@ -73,12 +73,12 @@ static Record *record_of(const void *key, int64_t total) {
 }
 static int take_alone(Record *r) {
     r->count++;
-    if (r->together == 0 || r->alone == 0) return r->together != 0 && r->count > 2;
+    if (r->count <= 8) return r->count > 2 && r->count % 2;    /* the first runs start threads and touch new memory */
     int alone = r->alone < r->together;
     return r->count % 32 ? alone : !alone;
 }
 static void learn(float *mean, double t) {
-    if (*mean == 0) *mean = (float)t;
+    if (*mean == 0 || t < *mean) *mean = (float)t;             /* a better time is believed at once, a worse one slowly */
     else *mean += 0.2f * ((float)(t < 8 * *mean ? t : 8 * *mean) - *mean);
 }
 void fl_parallel(fl_range f, void *ctx, int64_t n, int64_t grain) { fl_parallel_for(f, ctx, n, grain, (const void *)(intptr_t)f, n / (grain > 0 ? grain : 1)); }
