@@ -71,7 +71,7 @@ def test_unbacked():
     (u >= 0).node.expect_true()
     (u <= 8).node.expect_true()
     assert u < 9 and u + 1 > 0 and not env.guards
-    assert [str(c) for c in env.asserts] == ["u0 >= 0", "8 >= u0"] or len(env.asserts) == 2
+    assert [str(c) for c in env.asserts] == ["u0 >= 0", "u0 <= 8"]
     with pytest.raises(RuntimeError, match="Expected"):
         (u > 9).node.expect_true()
     assert u.node.hint is None
@@ -104,7 +104,7 @@ def test_floats():
     assert str(scale) == "(1.0 / s0)" and scale.node.hint == 0.125
     assert scale < 1.0 and str(env.guards[-1].condition) == "(1.0 / s0) < 1.0"
     half = a / 2
-    assert str(half.node.floor()) == "s0 // 2" or str(half.node.floor()) == "(s0 // 2)"
+    assert str(half.node.floor()) == "(s0 // 2)"
     assert float(scale) == 0.125 and str(a + 0) == "8", "reading a float fixes its sizes"
 
 

@@ -442,11 +442,7 @@ class PowNumber(Pointwise):
     def vjp(b: Any, g: Any, x: Any, e: Any) -> Any:
         if x == 0:
             zero = aten.zeros((), dtype=g.dtype, device=g.device)
-            return (
-                aten.where(e >= 0, zero, g * float("-inf"))
-                if False
-                else g * aten.where(e == 0, zero, zero)
-            )
+            return g * aten.where(e == 0, zero, zero)
         import cmath  # lazy: only for complex and negative bases
         import math  # lazy: with it
 
