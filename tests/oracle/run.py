@@ -286,7 +286,7 @@ def main(argv: list[str]) -> int:
 
 
 def end_line(results: Results, known: set[str], seconds: float) -> str:
-    """`===== 2 failed, 1234 passed, 12 known failures in 60 s =====`, as pytest ends.
+    """`===== 2 failed, 1234 passed, 12 xfailed in 60.00s =====`, as pytest ends.
 
     Counted are required entries × dtype × check. A listed failure that passes counts as failed:
     its line must go."""
@@ -304,8 +304,8 @@ def end_line(results: Results, known: set[str], seconds: float) -> str:
     parts = [f"{failed} failed"] if failed else []
     parts.append(f"{len(ran) - len(new) - len(fixed) - len(expected)} passed")
     if expected:
-        parts.append(f"{len(expected)} known failures")
-    text = f" {', '.join(parts)} in {seconds:.0f} s "
+        parts.append(f"{len(expected)} xfailed")
+    text = f" {', '.join(parts)} in {seconds:.2f}s "
     return f"{text:=^80}\n"
 
 

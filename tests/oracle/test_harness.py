@@ -122,16 +122,16 @@ def test_the_baseline_only_shrinks(tmp_path: Path) -> None:
 def test_the_end_line_counts_checks_as_pytest_counts_tests() -> None:
     line = "add float32 grad"
     for passed, known, expected in (
-        (3, set(), "2 passed in 60 s"),
-        (2, {line}, "1 passed, 1 known failures in 60 s"),
-        (2, set(), "1 failed, 1 passed in 60 s"),
-        (3, {line}, "1 failed, 1 passed in 60 s"),
+        (3, set(), "2 passed in 60.40s"),
+        (2, {line}, "1 passed, 1 xfailed in 60.40s"),
+        (2, set(), "1 failed, 1 passed in 60.40s"),
+        (3, {line}, "1 failed, 1 passed in 60.40s"),
     ):
         end = run.end_line(_results(passed), known, 60.4)
         assert end.strip("=\n") == f" {expected} "
         assert len(end) == 81
     extra = {"scatter": _results(0)["add"]}
-    assert " 0 passed in 1 s " in run.end_line(extra, set(), 1.0)
+    assert " 0 passed in 1.00s " in run.end_line(extra, set(), 1.0)
 
 
 def test_extra_entries_are_not_required() -> None:
