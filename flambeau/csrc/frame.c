@@ -53,7 +53,7 @@ enum { SPECIALS = (sizeof(Frame) - 1) / sizeof(PyObject *), MARGIN = 192 << 10,
 /* ---- what is known of a code object ---- */
 typedef struct {                  /* one version */
     PyObject *key, *checker, *info;
-    PyCodeObject *code, *flat;    /* flat: all arguments positional, to call it apart */
+    PyCodeObject *code, *flat;    /* flat: all arguments positional, to call it apart; NULL: it is the function's own */
 } Version;
 typedef struct Known {            /* all versions under one key */
     PyObject *key;
@@ -215,6 +215,7 @@ static PyObject *call_apart(PyThreadState *ts, Frame *f, PyCodeObject *flat) {
     return run(ts, f, 0);
 }
 static PyObject *run_code(PyThreadState *ts, Frame *f, PyCodeObject *code, PyCodeObject *flat) {
+    if (code == CODE_OF(f)) return run(ts, f, 0);  /* its guards say that it runs as it is */
     int put = put_into(ts, f, code);
     if (put > 0) return run(ts, f, 0);
     if (put < 0) return run(ts, f, 1);
@@ -257,12 +258,12 @@ static int find(Known *k, Frame *f, PyCodeObject *co, PyCodeObject **code, PyCod
     for (Py_ssize_t i = 0; i < n && i < k->n; i++) {
         Py_ssize_t at = i == 0 ? first : i <= first ? i - 1 : i;    /* the last to hold, then in order */
         Version *v = k->versions[at];
-        *code = (PyCodeObject *)Py_NewRef(v->code); *flat = (PyCodeObject *)Py_NewRef(v->flat);
+        *code = (PyCodeObject *)Py_NewRef(v->code); *flat = (PyCodeObject *)Py_XNewRef(v->flat);
         PyObject *checker = Py_XNewRef(v->checker);
         int ok = holds(checker, f, co);
         Py_XDECREF(checker);
         if (ok > 0) { k->last = at; return 1; }
-        Py_DECREF(*code); Py_DECREF(*flat);
+        Py_DECREF(*code); Py_XDECREF(*flat);
         if (ok < 0) return -1;
     }
     return 0;
@@ -317,7 +318,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
         if (found) {
             count_hits++;
             PyObject *r = run_code(ts, f, code, flat);
-            Py_DECREF(code); Py_DECREF(flat);
+            Py_DECREF(code); Py_XDECREF(flat);
             return r;
         }
     }
@@ -394,7 +395,7 @@ static PyObject *frame_add(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     k->versions = grown;
     v->key = Py_NewRef(a[1]); v->checker = a[2] == Py_None ? NULL : Py_NewRef(a[2]);
     v->code = (PyCodeObject *)Py_NewRef(a[3]); v->info = Py_NewRef(a[4]);
-    if (!(v->flat = flattened(v->code))) { version_free(v); return NULL; }
+    if (a[0] != a[3] && !(v->flat = flattened(v->code))) { version_free(v); return NULL; }
     grown[k->n] = v;
     k->last = k->n++;
     Py_RETURN_NONE;

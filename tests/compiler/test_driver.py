@@ -594,3 +594,55 @@ def test_values_put_at_a_mask_have_gradients_in_one_graph(value: Any, expected: 
     )
     (put(torch.zeros(3, 2), values) * torch.arange(6.0).reshape(3, 2)).sum().backward()
     assert values.grad.tolist() == expected
+
+
+# ---- calls that meet no operator -----------------------------------------------------------------
+
+
+def maybe(x: Any, n: int = 1) -> Any:
+    return x + n if n > 3 else x
+
+
+def _asked(compiled: Any, *args: Any) -> tuple[Any, int]:
+    """The result, and how many frames were looked at."""
+    frames = torch._dynamo.utils.counters["frames"]
+    before = frames["total"]
+    out = compiled(*args)
+    return out, frames["total"] - before
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "other"),
+    [
+        (maybe, (X,), (X, 5)),
+        (lambda x: x.float(), (X,), (X.double(),)),
+        (lambda x: x.contiguous(), (torch.ones(2, 3),), (torch.ones(2, 3).t(),)),
+        (lambda x, f: f(x), (X, lambda x: x), (X, lambda x: x * 2)),
+    ],
+)
+def test_a_call_that_meets_no_operator_costs_its_guards(fn: Any, args: Any, other: Any) -> None:
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        back_end = Counting()
+        compiled = torch.compile(fn, backend=back_end)
+        assert compiled(*args) is args[0] and not back_end.graphs
+        out, asked = _asked(compiled, *args)
+        assert out is args[0] and asked == 0
+        for _ in range(2):  # one that does is compiled, and does not lose the other
+            torch.testing.assert_close(compiled(*other), fn(*other))
+        assert len(back_end) == 1
+        out, asked = _asked(compiled, *args)
+        assert out is args[0] and asked == 0
+        assert _asked(compiled, *other)[1] == 0
+
+
+def test_calls_without_operators_and_without_end_are_looked_at_ever_more_seldom() -> None:
+    back_end = Counting()
+    compiled = torch.compile(maybe, backend=back_end)
+    limit = DYNAMO.get("recompile_limit")
+    for n in range(100):
+        assert compiled(X, -n) is X
+    met = torch._dynamo.utils.counters["skipped"]["No operator on tensors was met."]
+    assert met == limit + (100 - limit).bit_length()
+    for n in range(4, 200):
+        torch.testing.assert_close(compiled(X, n), X + n)
+    assert 1 <= len(back_end) < 9

@@ -26,6 +26,7 @@ from flambeau._src.capture.outcome import (
     GraphBreak,
     InternalError,
     Raised,
+    Region,
     Skip,
     Unsupported,
 )
@@ -150,11 +151,13 @@ def _attempt(
     if len(session.tensor_sources) > 1:
         _distinct(session, session.tensor_sources)
     if how == RETURNED:
+        if not options.keep_empty and not _calls(session):
+            return _captured(session, None, frame.code, [], [])
         emission = Emission(session, frame, _own_cells(frame))
         code = emission.returning(frame.result)
         if emission.region is None and not options.keep_empty:
-            return Skip("No operator on tensors was met.", False, None)
-        return _captured(session, emission, code, [], [])
+            code = frame.code
+        return _captured(session, emission.region, code, [], [])
     assert limit is not None
     reason = GraphBreak(
         limit.reason, limit.remedy, _where(limit, frame), limit.stack or (frame.where(),)
@@ -170,7 +173,12 @@ def _attempt(
         )
     emission = Emission(session, frame, _own_cells(frame))
     code, resumes = resume.broken(session, frame, emission)
-    return _captured(session, emission, code, [reason], resumes)
+    return _captured(session, emission.region, code, [reason], resumes)
+
+
+def _calls(session: Session) -> bool:
+    """Whether the graph does anything."""
+    return any(n.op in ("call_function", "call_method") for n in session.recorder.graph.nodes)
 
 
 def _distinct(session: Session, sources: list[Any]) -> None:
@@ -182,14 +190,14 @@ def _distinct(session: Session, sources: list[Any]) -> None:
 
 def _captured(
     session: Session,
-    emission: Emission,
+    region: Region | None,
     code: CodeType,
     breaks: list[GraphBreak],
     resumes: list[CodeType],
 ) -> Captured:
     return Captured(
         code,
-        emission.region,
+        region,
         session.guards,
         {},
         breaks,

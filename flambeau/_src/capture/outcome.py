@@ -83,7 +83,8 @@ class CaptureOptions:
 
     Attributes:
         fullgraph: no break is wanted (the driver raises; the capture reports as ever).
-        keep_empty: replace code that has no operator too (to test the capture).
+        keep_empty: replace code that meets no operator too (to test the capture); else such a call
+            gives guards for the code as it is.
         longest: how many jumps and calls are followed before the graph ends; 0: all.
         dynamic: None, True or False, as `compile` takes it.
         sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
@@ -117,7 +118,7 @@ class CaptureOptions:
 
 @dataclass(slots=True)
 class Captured:
-    """Replacement code.
+    """Replacement code; the frame's own code where no operator on tensors was met.
 
     `new_globals` go into the globals of the frame; the compiled graph goes there under
     `region.name`. `shape_guards(stage)` adds to the guards what was relied on of symbolic sizes,

@@ -62,6 +62,8 @@ class _Known:
 
     frame: int
     entries: list[Entry] = field(default_factory=list)
+    plain: list[Entry] = field(default_factory=list)  # guards of calls that met no operator
+    missed: int = 0  # such calls that fit none of them
     sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
     capped: bool = False
     calls: int = 0
@@ -159,10 +161,11 @@ class Compiler:
         frame = _Frame(self, code, arguments, globals_, builtins, function, known)
         if not STANCE.plain and not recompiling.stance_allows(frame):
             return None
-        before, versions = frames.set_callback(None), len(known.entries)
+        versions, plain = len(known.entries), len(known.plain)
+        before = frames.set_callback(None)
         try:
             with _LOCK:
-                for entry in known.entries[versions:]:  # made by another thread meanwhile
+                for entry in known.entries[versions:] + known.plain[plain:]:  # by another thread
                     if entry.checker.check(dict(arguments), globals_):
                         return entry.code
                 return frame.compile()
@@ -221,8 +224,13 @@ class _Frame:
 
     def compile(self) -> CodeType | None:
         """All stages; None when the function is to run as it is."""
+        known = self.known
+        if len(known.plain) >= DYNAMO.get("recompile_limit"):
+            known.missed += 1
+            if known.missed & (known.missed - 1):
+                return None  # ever more seldom: the calls of this function have no end of kinds
         COUNTERS["frames"]["total"] += 1
-        if self.known.entries and not recompiling.may_recompile(self):
+        if known.entries and not recompiling.may_recompile(self):
             return None
         strict = self.compiler.strict
         try:
@@ -230,6 +238,8 @@ class _Frame:
             if isinstance(captured, Skip):
                 self._skipped(captured)
                 return None
+            if captured.code is self.code:
+                return self._as_it_is(captured)
             self._report(captured)
             compiled = None if captured.region is None else self._compile(captured)
             return self._install(captured, compiled)
@@ -274,6 +284,17 @@ class _Frame:
             self._report_breaks(breaks)
         if skip.permanent:
             frames.skip(self.code, self.compiler.key)
+
+    def _as_it_is(self, captured: Captured) -> CodeType:
+        """No operator was met: other calls with these guards run as they are, unseen."""
+        reason, known = "No operator on tensors was met.", self.known
+        COUNTERS["skipped"][reason] += 1
+        logs.tell(logging.DEBUG, f"{self.where} runs as it is: {reason}")
+        if len(known.plain) < DYNAMO.get("recompile_limit"):
+            self._guard(captured)
+            frames.add(self.code, self.compiler.key, self.entry.checker, self.code, self.entry)
+            known.plain.append(self.entry)
+        return self.code
 
     def _report(self, captured: Captured) -> None:
         entry = self.entry
@@ -338,8 +359,9 @@ class _Frame:
         except (LookupError, AttributeError, TypeError, NameError):
             return False, None
 
-    def _install(self, captured: Captured, compiled: Callable[..., Any] | None) -> CodeType:
-        entry, key = self.entry, self.compiler.key
+    def _guard(self, captured: Captured) -> None:
+        entry = self.entry
+        entry.code = captured.code
         try:
             with entry.history.timed("guards") as step:
                 captured.shape_guards("guards")
@@ -354,11 +376,15 @@ class _Frame:
             raise StageFailed(_GUARDS, error) from error
         if logs.shows("guards"):
             logs.show("guards", str(entry.checker), entry)
+
+    def _install(self, captured: Captured, compiled: Callable[..., Any] | None) -> CodeType:
+        entry, key = self.entry, self.compiler.key
+        self._guard(captured)
         names = dict(captured.new_globals)
         if captured.region is not None:
             names[captured.region.name] = compiled
         self.globals.update(names)
-        entry.installed, entry.code = (self.globals, tuple(names)), captured.code
+        entry.installed = self.globals, tuple(names)
         for code in captured.resumes:
             told.offer(code)
         frames.add(self.code, key, entry.checker, captured.code, entry)
