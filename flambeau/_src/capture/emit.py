@@ -8,12 +8,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
+from flambeau._src.capture import modes
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
 from flambeau._src.capture.outcome import Region
 from flambeau._src.capture.rebuild import Rebuild
 from flambeau._src.capture.source import LocalSource
-from flambeau._src.core import state
+from flambeau._src.ir.graph import Graph
 
 if TYPE_CHECKING:
     from flambeau._src.capture.interpreter import Frame
@@ -33,6 +34,7 @@ class Emission:
         self.rebuild = Rebuild(session, own_cells)
         self.effects: list[Effect] = effects(session)
         self.region: Region | None = None
+        self.records = False  # the graph is called with recording on, which was off
         for effect in self.effects:
             if effect.target is not None:
                 self.rebuild.need_source(effect.target)
@@ -55,7 +57,7 @@ class Emission:
         out = rebuild.load_sources() + graph_code
         names = []
         if not self.effects and len(values) == 1:
-            return out + rebuild.value(values[0]), []
+            return out + rebuild.value(values[0]) + self._modes(), []
         for value in values:
             name = rebuild.temporary()
             out += rebuild.value(value) + make.store_fast(name)
@@ -67,7 +69,18 @@ class Emission:
             prepared.append(effect_code)
         for effect_code in prepared:
             out += effect_code
-        return out, names
+        return out + self._modes(), names
+
+    def _modes(self) -> Code:
+        """The modes that the program leaves behind: a compiled graph sets none."""
+        now = modes.settings(casts=False)
+        if now == self.session.modes and not self.records:
+            return []
+        return (
+            make.as_callable(make.load_const(modes.Settings.put))
+            + make.load_const(now)
+            + (make.call(1) + make.pop_top())
+        )
 
     # ---- the graph ----
 
@@ -93,8 +106,9 @@ class Emission:
             [i.source for i in inputs],  # type: ignore[misc]
             [i.fake for i in inputs],
             session.fake_mode,
+            records=session.modes.grad or self._records(graph),
         )
-        code = make.load_global(name, True)
+        code = self._recording() + make.load_global(name, True)
         for info in inputs:
             rebuild.need_source(info.source)  # type: ignore[arg-type]
         shared = _shared_prefixes([i.source for i in inputs])
@@ -113,6 +127,29 @@ class Emission:
             code += make.store_fast(temporary)
         rebuild.take_outputs(names)
         return code
+
+    def _records(self, graph: Graph) -> bool:
+        """Whether the graph, which begins without recording, turns it on.
+
+        Then it is called with recording on, and turns it off itself: who differentiates it ahead of
+        time asks once, as it is called.
+        """
+        if self.session.modes.grad:
+            return False
+        body = [n for n in graph.nodes if n.op != "placeholder"]
+        switches = [n for n in body if n.target is _native.set_grad]
+        if not any(n.args[0] for n in switches):
+            return False
+        self.records = True
+        with graph.inserting_before(body[0]):
+            graph.create_node("call_function", _native.set_grad, (False,), {})
+        return True
+
+    def _recording(self) -> Code:
+        if not self.records:
+            return []
+        on = make.as_callable(make.load_const(_native.set_grad)) + make.load_const(True)
+        return on + make.call(1) + make.pop_top()
 
     # ---- effects ----
 
@@ -219,7 +256,8 @@ def _shared_prefixes(sources: list[Any]) -> list[Any]:
 
 
 def _trim(graph: Any) -> None:
-    """Drop reads of items that nobody uses, inputs that are not used, and idle switches."""
+    """Drop reads of items that nobody uses, inputs that are not used, and, without any work, the
+    switches of the grad mode (how it is left is the emission's)."""
     switches = []
     work = False
     for node in reversed(graph.nodes):
@@ -233,7 +271,7 @@ def _trim(graph: Any) -> None:
             graph.erase_node(node)
         elif node.op in ("call_function", "call_method"):
             work = True
-    if not work and (not switches or switches[0].args[0] == bool(state.get_grad())):
+    if not work:
         for node in switches:
             graph.erase_node(node)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from functools import partial
 from types import CodeType
 from typing import Any
 
-from flambeau._src import _native
 from flambeau._src.capture import arithmetic, attributes, calls, modes, opcodes, resume
 from flambeau._src.capture.emit import Emission
 from flambeau._src.capture.guards import Guard, Kind
@@ -35,7 +33,6 @@ from flambeau._src.capture.sizes import add_guards
 from flambeau._src.capture.source import LocalSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
-from flambeau._src.core import state
 
 __all__ = ["capture"]
 
@@ -70,9 +67,7 @@ def capture(
     if code.co_flags & _GENERATORS:
         return Skip("A generator or coroutine is captured where it is used.", True)
     assert opcodes is not None
-    grad = _native.get_grad()
-    cast = copy.deepcopy(state.thread.autocast)
-    active = _native.get_active()
+    before = modes.settings()
     stop: int | None = None
     limit: Unsupported | None = None
     for _ in range(_ATTEMPTS):
@@ -103,9 +98,7 @@ def capture(
         except Exception as error:
             raise InternalError(f"{type(error).__name__}: {error}", frame.where()) from error
         finally:
-            _native.set_grad(grad)
-            state.thread.autocast = copy.deepcopy(cast)
-            _native.set_active(active)
+            before.put()
     return Skip("The breaks of the function do not settle.", True, None)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.interp import autocast
 
-__all__ = ["differing", "frozen", "in_c", "snapshot"]
+__all__ = ["Settings", "differing", "frozen", "in_c", "settings", "snapshot"]
 
 
 def _autocast_settings(kept: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
@@ -78,3 +79,39 @@ def differing(want: Mapping[str, Any]) -> list[str]:
         if type(was) is not type(now) or was != now:
             out.append(f"{name} was {was!r}, now {now!r}")
     return out
+
+
+# ---- what a program sets and leaves --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The modes of a thread that captured programs may change; `casts` are kept by autocast, and
+    None where they stay as they are."""
+
+    grad: bool
+    active: int
+    autocast: tuple[Any, ...]
+    casts: dict[Any, Any] | None = field(default=None, compare=False)
+
+    def put(self) -> None:
+        """Make them the thread's."""
+        _native.set_grad(self.grad)
+        if self.casts is not None or self.autocast != _autocast():
+            r = autocast.region()
+            enabled, dtypes, r.cache_enabled, r.nesting = self.autocast
+            r.enabled, r.dtypes = dict(enabled), dict(dtypes)
+            if self.casts is not None:
+                r.cache = dict(self.casts)
+        _native.set_active(self.active)
+
+
+def _autocast() -> tuple[Any, ...]:
+    r = autocast.region()
+    return (tuple(r.enabled.items()), tuple(r.dtypes.items()), r.cache_enabled, r.nesting)
+
+
+def settings(casts: bool = True) -> Settings:
+    """The thread's modes as they are now, with what autocast keeps or without."""
+    kept = dict(autocast.region().cache) if casts else None
+    return Settings(bool(_native.get_grad()), _native.get_active(), _autocast(), kept)

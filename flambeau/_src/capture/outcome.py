@@ -66,7 +66,7 @@ class GraphBreak:
 
 @dataclass(slots=True)
 class Region:
-    """A graph and its inputs."""
+    """A graph and its inputs; `records`: it is called with recording on."""
 
     name: str
     graph: Graph
@@ -75,6 +75,7 @@ class Region:
     examples: list[Any]
     fake_mode: Any
     shape_env: Any = None
+    records: bool = True
 
 
 @dataclass(slots=True)

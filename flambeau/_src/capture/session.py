@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import modes
 from flambeau._src.capture.guards import Guard, GuardLog
 from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
@@ -74,6 +75,7 @@ class Session:
 
     def __init__(self, options: CaptureOptions, protocol: Protocol) -> None:
         self.options = options
+        self.modes = modes.settings()  # as the call begins
         self.call = partial(protocol.call, self)
         self.call_method = partial(protocol.call_method, self)
         self.inline = partial(protocol.inline, self)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from flambeau._src.capture import checker, frames
+from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
 from flambeau._src.compiler import aot, containment, errors, logs, marks, recompiling, told
@@ -30,6 +30,7 @@ from flambeau._src.compiler.history import COUNTERS, Entry, History, next_frame
 from flambeau._src.compiler.settings import DYNAMO, FUNCTORCH, INDUCTOR
 from flambeau._src.compiler.stages import PIPELINES, Pipeline, Stage, Work
 from flambeau._src.compiler.stance import STANCE
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.shape_env import ConstraintViolationError
@@ -111,7 +112,11 @@ def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[...,
 
     def make(inputs: Sequence[Any]) -> aot.Entry:
         work.inputs = list(inputs)
-        _run(pipeline.trace, work)
+        before = modes.settings()
+        try:
+            _run(pipeline.trace, work)
+        finally:
+            before.put()
         _show_halves(work)
         return aot.Entry(work.joint, work.cut, lower)
 
@@ -330,11 +335,15 @@ class _Frame:
             back_end.function, dict(options.keywords),
         )  # fmt: skip
         pipeline = PIPELINES[back_end.pipeline or "users"]
+        before = modes.settings()  # a graph that is traced may leave others
+        state.set_grad(region.records)
         try:
             return compile_graph(pipeline, work, self.compiler.strict)
         except StageFailed as failed:
             containment.contain(failed, entry, back_end.function, self.compiler.strict)
-        return compile_graph(PIPELINES["eager"], work, True)
+            return compile_graph(PIPELINES["eager"], work, True)
+        finally:
+            before.put()
 
     def _inputs(self, region: Any) -> list[Any]:
         """The values that the graph is about to be called with; the capture's own where there is

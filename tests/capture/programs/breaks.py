@@ -299,3 +299,61 @@ def at_global_load(a):
     b = a + 1
     METHOD(3)
     return b * 2
+
+
+def square():
+    return (torch.ones(2, 2, requires_grad=True),)
+
+
+def _wants(*tensors):
+    return [t.requires_grad for t in tensors], torch.is_grad_enabled()
+
+
+@program(square, breaks=1)
+def break_without_recording(a):
+    with torch.no_grad():
+        b = a * 2
+        print("break")
+        c = a * 3
+    return _wants(b, c, a * 4), a * 5
+
+
+@program(square, breaks=3)
+def break_in_nested_modes(a):
+    with torch.no_grad():
+        print("nothing has run")
+        b = a * 2
+        with torch.enable_grad():
+            c = a * 3
+            print("break")
+            d = a * 4
+        print("break")
+        e = a * 5
+        with torch.enable_grad():
+            f = a.sin()
+    return _wants(b, c, d, e, f), f
+
+
+@program(square, breaks=1)
+def break_under_autocast(a):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        b = a @ a
+        print("break")
+        c = a @ b.float()
+    return b, c, a @ a
+
+
+def _inner(a):
+    print("called")
+    return a * 2
+
+
+@program(square, breaks=2)
+def call_that_breaks_without_recording(a):
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    try:
+        b = _inner(a)
+    finally:
+        torch.set_grad_enabled(before)
+    return _wants(b), a * 2
