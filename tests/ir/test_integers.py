@@ -79,6 +79,23 @@ def test_relations_are_pythons(left, right, op, env):
     assert r.known(lambda name: Range(env[name], env[name])) in (truth, None)
 
 
+@settings(max_examples=300, deadline=None)
+@given(TREES, TREES, st.sampled_from(["<", "<=", ">", ">="]), VALUES)
+def test_stronger_relations_imply_theirs(left, right, op, env):
+    a, b = both(left, env), both(right, env)
+    if a is None or b is None:
+        return
+    r = Relation.compare(a[1], op, b[1])
+    if any(w.value(env) for w in r.stronger()):
+        assert r.value(env)
+
+
+def test_a_quotient_is_bounded_by_what_it_divides():
+    s = symbol("s0")
+    assert Relation.compare(s, ">=", 2) in Relation.compare(s, ">", s // 2).stronger()
+    assert Relation.compare(s, ">=", 3) in Relation.compare(s // 2 * 3, ">=", s).stronger()
+
+
 @settings(max_examples=200, deadline=None)
 @given(TREES, TREES, VALUES)
 def test_replacing(tree, part, env):

@@ -57,7 +57,18 @@ def primitives() -> tuple[list[str], list[Op]]:
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Overload → function of fewer operators, for those of the first set that have one."""
-    return {overload_of(o): o.decl.decompose for o in aten() if o.decl.decompose is not None}
+    return {overload_of(o): _as_called(o) for o in aten() if o.decl.decompose is not None}
+
+
+def _as_called(op: Op) -> Callable[..., Any]:
+    """An operator's decomposition as a function of the operator's signature."""
+    body: Any = op.decl.decompose
+    bound = overload_of(op)._bound
+
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        return body(*bound(args, kwargs))
+
+    return decomposition
 
 
 def _bodies(op: Op) -> Iterable[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.errors import UserError, UserErrorType
 from flambeau._src.compiler.passes import drop_dead
 from flambeau._src.core.slots import slot
+from flambeau._src.core.symint import SymInt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.export import dims, graphs, trace
+from flambeau._src.export import graphs, shapes, trace
 from flambeau._src.export.calling import ExportCodeGen, InputCheck
+from flambeau._src.export.constraints import Sizes
 from flambeau._src.export.signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -25,10 +27,13 @@ from flambeau._src.export.signature import (
     ModuleCallSignature,
     OutputKind,
     OutputSpec,
+    SymIntArgument,
     TensorArgument,
 )
+from flambeau._src.ir.conditions import Condition
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
+from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import overload_of
 
@@ -57,6 +62,7 @@ class ExportedProgram:
         state_dict: dict[str, Any], range_constraints: dict[Any, Any],
         module_call_graph: list[ModuleCallEntry], example_inputs: Any = None,
         constants: dict[str, Any] | None = None, *, dialect: str = "TRAINING",
+        guards: Sequence[Condition] = (),
     ) -> None:  # fmt: skip
         self._graph_module = slot("graph_module")(root, graph, "GraphModule")
         self._graph_signature = graph_signature
@@ -65,6 +71,7 @@ class ExportedProgram:
         self._module_call_graph = module_call_graph
         self._example_inputs = example_inputs
         self._constants = constants or {}
+        self._guards = list(guards)  # beside the ranges
         self.dialect = dialect
 
     # ---- parts ----
@@ -190,7 +197,10 @@ class ExportedProgram:
         )
         module = slot("graph_module")(root, graph, "GraphModule")
         if check_guards:
-            check = InputCheck(entry.in_spec, [n.meta.get("val") for n in users], _names(users))
+            values = [n.meta.get("val") for n in users]
+            check = InputCheck(
+                entry.in_spec, values, _names(users), self._range_constraints, self._guards
+            )
             module.register_forward_pre_hook(check, with_kwargs=True)
         return module
 
@@ -219,7 +229,7 @@ class ExportedProgram:
         return ExportedProgram(
             tracer.attributes, tracer.graph, ExportGraphSignature(specs, outputs),
             self._state_dict, self._range_constraints, self._module_call_graph,
-            self._example_inputs, self._constants, dialect="ATEN",
+            self._example_inputs, self._constants, dialect="ATEN", guards=self._guards,
         )  # fmt: skip
 
 
@@ -251,7 +261,7 @@ def _write_back(
 def _output(value: Any) -> OutputSpec:
     kind = OutputKind.USER_OUTPUT
     if isinstance(value, Node):
-        return OutputSpec(kind, TensorArgument(value.name), None)
+        return OutputSpec(kind, _argument(value.name, value.meta.get("val")), None)
     return OutputSpec(kind, ConstantArgument("", value), None)
 
 
@@ -273,12 +283,15 @@ def export(
         args: positional arguments, a tuple. Shapes and constants among them are part of the
             program.
         kwargs: keyword arguments.
-        dynamic_shapes: which sizes may vary, by argument: `Dim`s.
+        dynamic_shapes: which sizes may vary, by argument: `Dim`s, hints, a `ShapesCollection` or
+            `AdditionalInputs`.
         strict: also demand that the program can be captured from bytecode in one graph.
 
     Raises:
-        ValueError: mod is no module. UserError: args is no tuple, dynamic_shapes does not fit.
-        DataDependentOutputException: the program branches on values.
+        ValueError: mod is no module. UserError: args is no tuple, dynamic_shapes does not fit, or
+        the program relies on more than was said (with what to say instead).
+        ConstraintViolationError: an argument is not what dynamic_shapes says.
+        GuardOnDataDependentSymNode: the program branches on values.
     """
     if not hasattr(mod, "named_modules"):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
@@ -288,11 +301,13 @@ def export(
             "Expecting `args` to be a tuple of example positional inputs, got " + str(type(args)),
         )
     mod = getattr(mod, "_orig_mod", mod)
-    keywords = dict(kwargs or {})
-    dims.check(mod.forward, args, keywords, dynamic_shapes)
+    keywords = shapes.in_order(mod.forward, args, kwargs or {})
+    env = ShapeEnv(duck_shape=False)
+    sizes = Sizes(env, shapes.leaves(mod.forward, args, keywords, dynamic_shapes))
     if strict:
         graphs.capture_whole(mod, args, keywords)
-    tracer, held, _, in_spec, out_spec, _ = trace.trace_module(mod, args, keywords)
+    tracer, held, in_spec, out_spec = trace.trace_module(mod, args, keywords, env, sizes)
+    sizes.check()
     graph = tracer.graph
     holders = [n for n in graph.nodes if n.op == "placeholder"]
     last = holders[len(held) - 1] if held else None
@@ -308,12 +323,7 @@ def export(
         constants[name] = tracer.attributes[name.replace("lifted_tensor_", "_tensor_constant")]
     for node in holders[len(held) :]:
         val = node.meta.get("val")
-        arg: Any = (
-            TensorArgument(node.name)
-            if isinstance(val, Tensor)
-            else ConstantArgument(node.name, val)
-        )
-        inputs.append(InputSpec(InputKind.USER_INPUT, arg, None))
+        inputs.append(InputSpec(InputKind.USER_INPUT, _argument(node.name, val), None))
     outputs = [_output(v) for v in graph.output_node().args[0]]
     drop_dead(graph)
     parameters = [*_positional(mod.forward, args), *keywords]
@@ -322,9 +332,16 @@ def export(
     entries += [ModuleCallEntry(name) for name, _ in mod.named_modules() if name]
     state = {h.name: h.value for h in held if h.kind == "p" or h.persistent}
     return ExportedProgram(
-        {}, graph, ExportGraphSignature(inputs, outputs), state, {}, entries, (args, keywords),
-        constants,
+        {}, graph, ExportGraphSignature(inputs, outputs), state, sizes.ranges(), entries,
+        (args, keywords), constants, guards=sizes.guards(),
     )  # fmt: skip
+
+
+def _argument(name: str, val: Any) -> Any:
+    """What the signature says of a node."""
+    if isinstance(val, Tensor):
+        return TensorArgument(name)
+    return SymIntArgument(name) if isinstance(val, SymInt) else ConstantArgument(name, val)
 
 
 def _positional(forward: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:

@@ -7,6 +7,7 @@ objects), the signature, the structures of arguments and result, and where each 
 from __future__ import annotations
 
 import json
+import math
 import operator
 import zipfile
 from collections.abc import Mapping
@@ -16,7 +17,9 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.export.expressions import dumped, environment, loaded, symbols
 from flambeau._src.export.program import ExportedProgram
 from flambeau._src.export.signature import (
     ConstantArgument,
@@ -27,11 +30,15 @@ from flambeau._src.export.signature import (
     ModuleCallSignature,
     OutputKind,
     OutputSpec,
+    SymIntArgument,
     TensorArgument,
 )
 from flambeau._src.interp.fake import FakeTensorMode
 from flambeau._src.ir.graph import Graph
+from flambeau._src.ir.integers import Expr, Range
 from flambeau._src.ir.node import Node
+from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.sym_node import SymNode, expression_of, sym_int
 from flambeau._src.ops.buffers import frombuffer
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
@@ -40,7 +47,18 @@ from flambeau._src.util import pytree, pytree_text
 
 __all__ = ["load", "save"]
 
-_FORMAT = 1
+_FORMAT = 2
+_NUMBERS = (SymInt, SymFloat, SymBool)
+#: Functions of Python that graphs call, mostly on sizes.
+_FUNCTIONS: dict[str, Any] = {
+    **{f.__name__: f for f in (
+        operator.getitem, operator.add, operator.sub, operator.mul, operator.truediv,
+        operator.floordiv, operator.mod, operator.pow, operator.neg, operator.eq, operator.ne,
+        operator.lt, operator.le, operator.gt, operator.ge, operator.not_, operator.and_,
+        operator.or_, operator.xor, operator.lshift, operator.rshift, min, max, abs, float, int,
+    )},
+    **{f"math.{name}": f for name, f in vars(math).items() if callable(f) and name[0] != "_"},
+}  # fmt: skip
 _NAMED = ("layout", "memory_format")
 
 
@@ -91,6 +109,8 @@ class _Writer:
         val = node.meta.get("val")
         if isinstance(val, Tensor):
             out["val"] = _geometry(val)
+        elif isinstance(val, _NUMBERS):
+            out["number"] = [val.node.kind, dumped(val.node.expr)]
         elif node.op == "placeholder":
             out["constant"] = self.value(val)
         if "stack_trace" in node.meta:
@@ -99,8 +119,12 @@ class _Writer:
 
 
 def _geometry(t: Tensor) -> dict[str, Any]:
+    def sizes(values: Any) -> list[Any]:
+        return [dumped(expression_of(n)) for n in values]
+
     return {
-        "shape": list(t.shape), "stride": list(t.stride()), "offset": t.storage_offset(),
+        "shape": sizes(t.shape), "stride": sizes(t.stride()),
+        "offset": dumped(expression_of(t.storage_offset())),
         "dtype": t.dtype.name, "requires_grad": t.requires_grad,
     }  # fmt: skip
 
@@ -109,8 +133,8 @@ def _target(node: Node) -> str:
     if isinstance(node.target, OpOverload):
         op = node.target._op
         return f"{op.namespace}::{op.name}.{op.overload}"
-    if node.target is operator.getitem:
-        return "getitem"
+    if node.target in _FUNCTIONS.values():
+        return next(name for name, f in _FUNCTIONS.items() if f is node.target)
     if isinstance(node.target, str):
         return node.target
     raise TypeError(f"an exported program cannot be saved with calls of {node.target!r}")
@@ -122,6 +146,8 @@ def _spec(s: Any) -> dict[str, Any]:
     if isinstance(arg, ConstantArgument):
         value = arg.value
         out["value"] = {"float": value.hex()} if isinstance(value, float) else value
+    if isinstance(arg, SymIntArgument):
+        out["symbolic"] = True
     if isinstance(s, InputSpec):
         out["persistent"] = s.persistent
     return out
@@ -155,6 +181,9 @@ def save(
         "constants": {k: writer.tensor(v) for k, v in ep.constants.items()},
         "in_spec": pytree_text.treespec_dumps(own.in_spec),
         "out_spec": pytree_text.treespec_dumps(own.out_spec),
+        "symbols": symbols(env) if (env := _environment(ep)) is not None else [],
+        "ranges": [[dumped(e), r.lo, r.hi] for e, r in ep.range_constraints.items()],
+        "guards": [dumped(c) for c in ep._guards],
         "names": own.forward_arg_names,
         "modules": [e.fqn for e in ep.module_call_graph[1:]],
         "examples": [
@@ -172,6 +201,16 @@ def save(
             archive.writestr(f"extra/{name}", text)
 
 
+def _environment(ep: ExportedProgram) -> ShapeEnv | None:
+    for node in ep.graph.nodes:
+        val: Any = node.meta.get("val")
+        for n in val.shape if isinstance(val, Tensor) else (val,):
+            if isinstance(n, _NUMBERS):
+                env: ShapeEnv = n.node.env
+                return env
+    return None
+
+
 def _cell(data: bytearray) -> Any:
     if not data:
         return aten.empty((0,), dtype=dt.uint8).untyped_storage()
@@ -179,10 +218,10 @@ def _cell(data: bytearray) -> Any:
 
 
 class _Reader:
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
+    def __init__(self, archive: zipfile.ZipFile, env: ShapeEnv) -> None:
+        self.archive, self.env = archive, env
         self.cells: dict[int, Any] = {}
-        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
 
     def tensor(self, d: dict[str, Any]) -> Any:
         """A tensor; those of one storage share it."""
@@ -199,11 +238,20 @@ class _Reader:
 
     def val(self, d: dict[str, Any]) -> Any:
         """A fake tensor."""
+        shape, stride = self._sizes(d["shape"]), self._sizes(d["stride"])
         with self.fake:
-            shape, stride = tuple(d["shape"]), tuple(d["stride"])
             made = aten.empty_strided(shape, stride, dtype=dt.DTYPES[d["dtype"]])
         made.requires_grad = d["requires_grad"]
         return made
+
+    def _sizes(self, described: list[Any]) -> tuple[Any, ...]:
+        values = map(loaded, described)
+        return tuple(sym_int(self.env, v) if isinstance(v, Expr) else v for v in values)
+
+    def number(self, kind: str, described: Any) -> Any:
+        """A symbolic number."""
+        node = SymNode(self.env, kind, loaded(described))
+        return {"int": SymInt, "float": SymFloat, "bool": SymBool}[kind](node)
 
     def value(self, v: Any, nodes: Mapping[str, Node]) -> Any:
         """A node's argument."""
@@ -237,11 +285,13 @@ class _Reader:
             kwargs = {k: self.value(v, nodes) for k, v in d["kwargs"].items()}
             target: Any = d["target"]
             if d["op"] == "call_function":
-                target = operator.getitem if target == "getitem" else _overload(target)
+                target = _FUNCTIONS.get(target) or _overload(target)
             node = graph.create_node(d["op"], target, args, kwargs, d["name"])
             nodes[d["name"]] = node
             if "val" in d:
                 node.meta["val"] = self.val(d["val"])
+            elif "number" in d:
+                node.meta["val"] = self.number(*d["number"])
             elif d["op"] == "placeholder":
                 node.meta["val"] = self.value(d["constant"], nodes)
             if "stack_trace" in d:
@@ -259,7 +309,7 @@ def _overload(text: str) -> Any:
 
 
 def _read_spec(d: dict[str, Any], reader: _Reader, kinds: Any) -> tuple[Any, Any, str | None]:
-    arg: Any = TensorArgument(d["name"])
+    arg: Any = SymIntArgument(d["name"]) if d.get("symbolic") else TensorArgument(d["name"])
     if "value" in d:
         arg = ConstantArgument(d["name"], reader.value(d["value"], {}))
     return kinds[d["kind"]], arg, d["target"]
@@ -274,7 +324,7 @@ def load(f: Any, *, extra_files: dict[str, Any] | None = None, **_: Any) -> Expo
         document = json.loads(archive.read("program.json"))
         if document["format"] != _FORMAT:
             raise RuntimeError(f"an exported program of format {document['format']}, not {_FORMAT}")
-        reader = _Reader(archive)
+        reader = _Reader(archive, environment(document["symbols"]))
         signature = ExportGraphSignature(
             [
                 InputSpec(*_read_spec(d, reader, InputKind), d["persistent"])
@@ -294,9 +344,10 @@ def load(f: Any, *, extra_files: dict[str, Any] | None = None, **_: Any) -> Expo
             extra_files[name] = archive.read(f"extra/{name}").decode()  # type: ignore[index]
         return ExportedProgram(
             {}, reader.graph(document["nodes"]), signature,
-            {k: reader.tensor(d) for k, d in document["state"].items()}, {},
+            {k: reader.tensor(d) for k, d in document["state"].items()},
+            {loaded(e): Range(lo, hi) for e, lo, hi in document["ranges"]},
             [ModuleCallEntry("", own), *[ModuleCallEntry(n) for n in document["modules"]]],
             pytree.tree_unflatten(examples, in_spec),
             {k: reader.tensor(d) for k, d in document["constants"].items()},
-            dialect=document["dialect"],
+            dialect=document["dialect"], guards=[loaded(c) for c in document["guards"]],
         )  # fmt: skip

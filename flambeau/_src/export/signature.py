@@ -9,7 +9,8 @@ from typing import Any
 
 __all__ = [
     "ConstantArgument", "ExportGraphSignature", "InputKind", "InputSpec", "ModuleCallEntry",
-    "ModuleCallSignature", "OutputKind", "OutputSpec", "TensorArgument",
+    "ModuleCallSignature", "OutputKind", "OutputSpec", "SymIntArgument",
+    "TensorArgument",
 ]  # fmt: skip
 
 _HOME = "flambeau.export.graph_signature"
@@ -18,6 +19,13 @@ _HOME = "flambeau.export.graph_signature"
 @dataclass
 class TensorArgument:
     """A tensor: the node that stands for it."""
+
+    name: str
+
+
+@dataclass
+class SymIntArgument:
+    """An int that varies: the node that stands for it."""
 
     name: str
 
@@ -184,7 +192,7 @@ class ModuleCallEntry:
 # Dataclasses look their module up while they are made; the public one is not there yet.
 _type: Any
 for _type in (
-    TensorArgument, ConstantArgument, InputKind, OutputKind, InputSpec, OutputSpec,
+    TensorArgument, SymIntArgument, ConstantArgument, InputKind, OutputKind, InputSpec, OutputSpec,
     ExportGraphSignature,
 ):  # fmt: skip
     _type.__module__ = _HOME

@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from flambeau._src.compiler.numbers import assertions
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.export.constraints import Sizes
 from flambeau._src.interp import functionalize as fz
 from flambeau._src.interp.dispatch_mode import modes_suspended
 from flambeau._src.interp.fake import FakeTensor, FakeTensorMode
+from flambeau._src.interp.sizes import Dims
 from flambeau._src.interp.trace import GraphTracer, ProxyTorchDispatchMode, place_inputs, tracing
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
+from flambeau._src.ir.shape_env import ShapeEnv
+from flambeau._src.ir.sym_node import sym_int
 from flambeau._src.ops.op import Op
 from flambeau._src.util import pytree, pytree_keys
 
@@ -130,19 +135,19 @@ def _standing_in(held: Sequence[Held], values: Sequence[Tensor]) -> Iterator[Non
 
 
 def trace_module(
-    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[GraphTracer, list[Held], list[str], Any, Any, FakeTensorMode]:
-    """Run a module on fake tensors and record what it does.
+    module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], env: ShapeEnv, sizes: Sizes
+) -> tuple[GraphTracer, list[Held], Any, Any]:
+    """Run a module on fake tensors, whose sizes are those of `sizes`, and record what it does.
 
     Returns the tracer with a finished graph (placeholders: what the module holds, then the user's
-    leaves), what it holds, the user's names, and the structures of arguments and result.
+    leaves), what it holds, and the structures of arguments and result.
     """
     held = held_tensors(module)
     leaves, in_spec = pytree.tree_flatten((args, kwargs))
     names = _names(module.forward, args, kwargs)
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
     shown = [fake.from_tensor(h.value) for h in held]
-    given = [fake.from_tensor(v) if isinstance(v, Tensor) else v for v in leaves]
+    given = [_shown(fake, env, v, i, sizes) for i, v in enumerate(leaves)]
     tracer = PlacedTracer()
     with modes_suspended(), fake, WholeOperators(tracer, "fake"), state.GradMode(False):
         place_inputs(tracer, [*shown, *given], [*[h.placeholder for h in held], *names])
@@ -153,7 +158,20 @@ def trace_module(
         tracer.graph.output(tuple(tracer.argument(v) for v in flat))
     for node, h in zip(tracer.graph.nodes, held, strict=False):
         node.meta["val"].requires_grad = h.value.requires_grad
-    return tracer, held, names, in_spec, out_spec, fake
+    assertions(tracer.graph)
+    return tracer, held, in_spec, out_spec
+
+
+def _shown(fake: FakeTensorMode, env: ShapeEnv, v: Any, i: int, sizes: Sizes) -> Any:
+    """A leaf of the arguments as the program is shown it."""
+    if i in sizes.numbers:
+        return sym_int(env, sizes.numbers[i])
+    if not isinstance(v, Tensor):
+        return v
+    if not sizes.given[i]:
+        return fake.from_tensor(v)
+    dims = Dims(default="static", given=sizes.given[i])
+    return fake.from_tensor(v, static_shapes=False, symbolic_context=dims)
 
 
 def _names(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:

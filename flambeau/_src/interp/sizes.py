@@ -1,8 +1,8 @@
 """Which sizes of an input become symbols, and its geometry in these symbols.
 
 A size is `static` (the number it is), `duck` (a symbol; sizes that are equal now share one),
-`own` (a symbol of its own), `dynamic` (one that must stay one: a promise) or `unbacked` (a number that only
-running will tell: nothing may branch on it).
+`own` (a symbol of its own), `dynamic` (one that must stay one: a promise) or `unbacked` (a number
+that only running will tell: nothing may branch on it).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ir.integers import Range
+from flambeau._src.ir.integers import IntLike, Range
 from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ir.sym_node import sym_int
 
@@ -21,11 +21,15 @@ __all__ = ["Dims", "symbolic_geometry"]
 
 @dataclass(frozen=True)
 class Dims:
-    """The policy of an input's dimensions: `default`, and for some dimensions another."""
+    """The policy of an input's dimensions: `default`, and for some dimensions another.
+
+    `given` dimensions are expressions in symbols that the caller made.
+    """
 
     default: str = "duck"
     policies: Mapping[int, str] = field(default_factory=dict)
     ranges: Mapping[int, Range] = field(default_factory=dict)
+    given: Mapping[int, IntLike] = field(default_factory=dict)
 
     def of(self, i: int) -> str:
         """The policy of dimension i."""
@@ -46,6 +50,8 @@ def symbolic_geometry(
 
 
 def _size(env: ShapeEnv, n: int, i: int, source: Any, dims: Dims) -> Any:
+    if i in dims.given:
+        return sym_int(env, dims.given[i])
     policy, place = dims.of(i), (source, "size", i)
     if policy == "static":
         return n

@@ -21,12 +21,26 @@ Monomial: TypeAlias = tuple[tuple["Atom", int], ...]  # atoms with their powers,
 IntLike: TypeAlias = "Expr | int"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Range:
     """The ints from lo to hi, both included; None is unbounded."""
 
     lo: int | None
     hi: int | None
+
+    def __repr__(self) -> str:
+        lo = "-int_oo" if self.lo is None else self.lo
+        return f"VR[{lo}, {'int_oo' if self.hi is None else self.hi}]"
+
+    @property
+    def lower(self) -> float:
+        """The lower end, by torch's name; infinite where there is none."""
+        return self._ends()[0]
+
+    @property
+    def upper(self) -> float:
+        """The upper end, by torch's name; infinite where there is none."""
+        return self._ends()[1]
 
     def __contains__(self, n: int) -> bool:
         return (self.lo is None or n >= self.lo) and (self.hi is None or n <= self.hi)
@@ -517,13 +531,19 @@ class Relation:
 
     def stronger(self) -> Iterator[Relation]:
         """Relations each of which implies this `>=`: for a maximum that is added, or a minimum that
-        is subtracted, one of its arguments."""
+        is subtracted, one of its arguments; for a quotient `q = a // k`, its bound
+        `a - k + 1 <= k*q <= a`."""
         for monomial, c in self.left.terms.items():
             atom, power = monomial[0] if len(monomial) == 1 else (None, 0)
             if atom is not None and power == 1 and atom.kind == ("max" if c > 0 else "min"):
                 rest = Expr({m: k for m, k in self.left.terms.items() if m != monomial})
                 for a in atom.args:
                     yield Relation(">=", _normal(rest + a * c, False))
+            k = atom.args[1].constant if atom is not None and atom.kind == "floordiv" else None
+            if atom is not None and power == 1 and k is not None and k > 0:
+                rest = Expr({m: n for m, n in self.left.terms.items() if m != monomial})
+                least = atom.args[0] - (k - 1 if c > 0 else 0)
+                yield Relation(">=", _normal(rest * k + least * c, False))
 
     def replaced(self, by: Mapping[str, Expr]) -> Relation:
         """Symbols replaced."""

@@ -202,15 +202,19 @@ class ShapeEnv:
         found = r.known(of)
         if found is not None:
             return found
-        if r.op == ">=" and any(self._known_relation(w, of) for w in r.stronger()):
+        if self._proved(r, of, self._facts):
             return True
-        opposite = r.negated()
-        for fact in self._facts:
-            if fact == r or _follows(r, fact):
-                return True
-            if fact == opposite or _follows(opposite, fact):
-                return False
-        return None
+        return False if self._proved(r.negated(), of, self._facts) else None
+
+    def _proved(self, r: Relation, of: Callable[[str], Range], facts: list[Relation]) -> bool:
+        if r.known(of) or any(fact == r or _follows(r, fact) for fact in facts):
+            return True
+        return r.op == ">=" and any(self._proved(w, of, facts) for w in r.stronger())
+
+    def in_ranges(self, c: Condition) -> bool:
+        """Whether the symbols' ranges alone say that a condition holds."""
+        r = self._replaced(c).relation
+        return r is not None and self._proved(r, self.range_of, [])
 
     def decide(self, c: Condition, reason: str = "", *, oblivious: bool = False) -> bool:
         """Whether a condition holds for this call; a guard if other calls may differ.
@@ -357,6 +361,10 @@ class ShapeEnv:
         if other is not None:
             self.symbols[other].range = self.symbols[other].range.meet(of)
         self.symbols[name].range = of
+        for end in ([] if of.lo is None else [by - of.lo]) + (
+            [] if of.hi is None else [of.hi - by]
+        ):
+            self._bound(end)
         step = {name: by}
         self.replacements = {n: e.replaced(step) for n, e in self.replacements.items()}
         self.replacements[name] = by
