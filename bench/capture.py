@@ -2,9 +2,10 @@
 
     python bench/capture.py --torch-python ENV/bin/python [--rounds 7]
 
-Rows: a call of a compiled `x + 1` and of ten small layers beside the eager ones, seconds of the
-first call of a GPT training step with the back end "aot_eager" (capture and ahead-of-time autograd,
-no code generation), Python calls of the first `sin(x) + 1`. Each runtime lives in processes of its
+Rows: a call of a compiled `x + 1` and of ten small layers beside the eager ones, of GPT-124M's
+modules without the graph, and of their guards alone; seconds of the first call of a GPT training
+step with the back end "aot_eager" (capture and ahead-of-time autograd, no code generation), Python
+calls of the first `sin(x) + 1`. Each runtime lives in processes of its
 own, asked in turn; reported is the median over rounds. The table goes to stdout, everything to
 bench/results/capture.json. With --check the exit status says whether the limits hold.
 """
@@ -22,7 +23,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-LIMITS = {"x+1, eager back end": 4e-6, "GPT step, cold": 2.0, "sin(x)+1 cold, calls": 5000}
+LIMITS = {
+    "x+1, eager back end": 4e-6, "GPT step, cold": 2.0, "sin(x)+1 cold, calls": 5000,
+    "GPT-124M's modules, guards": 20e-6,
+}  # fmt: skip
 
 
 # ---- the worker ----------------------------------------------------------------------------------
@@ -93,6 +97,32 @@ def cold_step(torch: Any) -> dict[str, float]:
     return {"GPT step, cold": first - second, "GPT step, eager kernels": second}
 
 
+def guards(torch: Any) -> dict[str, float]:
+    """Seconds of a call of a GPT of GPT-124M's modules (narrow ones: guards don't see widths) whose
+    compiled graph answers at once: guards and the way to the graph; of flambeau the guards alone."""
+    sys.path.insert(0, str(HERE.parent / "examples" / "gpt"))
+    from model import GPT, Shape  # lazy: the example imports torch
+
+    def at_once(module: Any, inputs: Any) -> Callable[..., Any]:
+        known = module(*inputs)
+        return lambda *_: known
+
+    model = GPT(Shape(vocab=64, block=16, layers=12, heads=12, width=24, dropout=0.0))
+    compiled = torch.compile(model, backend=at_once, fullgraph=True)
+    tokens = torch.randint(0, 64, (2, 16))
+    with torch.no_grad():
+        compiled(tokens)
+        found = {"GPT-124M's modules, a call": seconds_a_call(lambda: compiled(tokens))}
+        if hasattr(compiled.forward, "compiler"):  # flambeau
+            (entry,) = compiled.forward.compiler().entries
+            given = {"fn": model, "args": (tokens,), "kwargs": {}}
+            assert entry.checker.check(given, {})
+            found["GPT-124M's modules, guards"] = seconds_a_call(
+                lambda: entry.checker.check(given, {})
+            )
+        return found
+
+
 def cold_calls(torch: Any) -> dict[str, float]:
     """Python calls of the first call of a compiled function, once another one was compiled."""
     torch.compile(lambda t: t.cos() * 2)(torch.ones(8))
@@ -113,7 +143,7 @@ def cold_calls(torch: Any) -> dict[str, float]:
 def worker() -> None:
     import torch  # lazy: this file is also the parent, which has none
 
-    parts = {"calls": calls, "step": cold_step, "cold": cold_calls}
+    parts = {"calls": calls, "guards": guards, "step": cold_step, "cold": cold_calls}
     print(json.dumps({k: v for part in sys.argv[2:] for k, v in parts[part](torch).items()}))
 
 
@@ -135,7 +165,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch-python")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="calls,step,cold")
+    parser.add_argument("--parts", default="calls,guards,step,cold")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     pythons = {"flambeau": sys.executable}
