@@ -1,4 +1,5 @@
-# make demo    install into a fresh environment and train the two examples (about two minutes)
+# make demo    install into a fresh environment; train the two examples, eager and compiled, and
+#              show both side by side (about four minutes)
 # make test    build and run the tests; no PyTorch needed
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
 # make bench   flambeau and PyTorch side by side
@@ -104,9 +105,15 @@ demo: PICTURES := $(CURDIR)/build/demo
 demo: $(DEMO)/installed
 	rm -rf build/demo
 	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits
+	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits-compiled --compile
 	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt
-	@echo "pictures     $(PICTURES)/digits/digits.png"
-	@echo "             $(PICTURES)/gpt/loss.png"
+	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt-compiled --compile --sample 0
+	@echo; echo "Handwritten digits"
+	@cd examples && $(RUN) compare.py $(PICTURES)/digits{,-compiled} \
+		--title "Handwritten digits" --out $(PICTURES)/digits.png
+	@echo; echo "A small GPT"
+	@cd examples && $(RUN) compare.py $(PICTURES)/gpt{,-compiled} \
+		--title "A small GPT" --out $(PICTURES)/gpt.png
 
 test: build
 	$(TEST)/bin/python -m pytest -n $(JOBS) --dist worksteal tests $(ARGS)

@@ -2,15 +2,17 @@
 
     python train.py                      # with PyTorch
     python -m flambeau train.py          # the same file with flambeau
+    ... train.py --compile               # through torch.compile
 
 The set (1,797 grey images of 8 x 8) comes with scikit-learn; nothing is fetched. In the folder
-`--out`: losses.jsonl and digits.png, the confusion matrix and the images that were misread.
+`--out`: losses.jsonl, speed.json and digits.png: the confusion matrix and what was misread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -31,6 +33,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of weights, split, order, dropout (%(default)s)")
     add("--lr", type=float, default=0.1, help="highest learning rate (%(default)s)")
     add("--device", default="cpu", help="where the model lives (%(default)s)")
+    add("--compile", action="store_true", help="train through torch.compile")
     add("--workers", type=int, default=0, help="processes that load data (%(default)s)")
     add("--out", type=Path, default=Path("build/digits"), help="folder (%(default)s)")
     add("--losses-out", type=Path, help="file of the losses (<out>/losses.jsonl)")
@@ -123,6 +126,23 @@ def draw(test: TensorDataset, found: torch.Tensor, path: Path) -> None:
     print(f"picture      {path.resolve()}")
 
 
+def tell_speed(opts: argparse.Namespace, seconds: list[float], whole: float) -> None:
+    """Print and keep how fast the steps of this run were: the first, which compiles, apart."""
+    speed = {
+        "compiled": opts.compile,
+        "unit": "images",
+        "a_second": opts.batch / statistics.median(seconds[1:] or seconds),
+        "first_step": seconds[0],
+        "steps": len(seconds),
+        "whole": whole,
+    }
+    (opts.out / "speed.json").write_text(json.dumps(speed) + "\n")
+    print(
+        f"{len(seconds)} steps in {whole:.1f} s: {speed['a_second']:,.0f} images/s (median step), "
+        f"first step {seconds[0]:.2f} s"
+    )
+
+
 def main() -> None:
     opts = options()
     opts.out.mkdir(parents=True, exist_ok=True)
@@ -132,6 +152,8 @@ def main() -> None:
     if opts.weights_out:
         state = model.state_dict()
         np.savez(opts.weights_out, **{name: value.cpu().numpy() for name, value in state.items()})
+    if opts.compile:
+        model = torch.compile(model)
     order = torch.Generator().manual_seed(opts.seed)
     loader = DataLoader(train, opts.batch, shuffle=True, num_workers=opts.workers, generator=order)
     criterion = nn.CrossEntropyLoss()
@@ -141,10 +163,12 @@ def main() -> None:
     total = opts.steps or opts.epochs * len(loader)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
     started, step, live = time.perf_counter(), 0, sys.stderr.isatty()
+    seconds: list[float] = []
     with open(opts.losses_out or opts.out / "losses.jsonl", "w") as losses:
         while step < total:
             epoch_loss, seen = 0.0, 0
             for images, labels in loader:
+                before = time.perf_counter()
                 model.train()
                 optimizer.zero_grad()
                 loss = criterion(model(images.to(opts.device)), labels.to(opts.device))
@@ -153,6 +177,7 @@ def main() -> None:
                 schedule.step()
                 step += 1
                 losses.write(json.dumps({"step": step, "loss": loss.item()}) + "\n")
+                seconds.append(time.perf_counter() - before)
                 epoch_loss += loss.item() * len(labels)
                 seen += len(labels)
                 if live:
@@ -169,6 +194,7 @@ def main() -> None:
             right = (predict(model, images.to(opts.device)).cpu() == labels).float().mean().item()
             clear = "\r\x1b[K" if live else ""
             print(f"{clear}step {step:4d}   loss {epoch_loss / seen:.4f}   test {right:.2%}")
+    tell_speed(opts, seconds, time.perf_counter() - started)
     found = predict(model, test.tensors[0].to(opts.device)).cpu()
     draw(test, found, opts.out / "digits.png")
     right = (found == test.tensors[1]).float().mean().item()

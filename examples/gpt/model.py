@@ -91,8 +91,11 @@ class GPT(nn.Module):
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
-    def forward(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """int64 (B, T) with T <= block, to float (B, T, V)."""
+    def forward(
+        self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """int64 (B, T) with T <= block, to float (B, T, V); with targets the mean cross entropy
+        of them instead, in nats a token."""
         T = tokens_BT.size(1)
         if T > self.shape.block:
             raise ValueError(f"{T} tokens, but the model has {self.shape.block} positions")
@@ -100,11 +103,9 @@ class GPT(nn.Module):
         x_BTC = self.dropout(self.tokens(tokens_BT) + self.positions(place_T))
         for block in self.blocks:
             x_BTC = block(x_BTC)
-        return self.head(self.norm(x_BTC))
-
-    def loss(self, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-        """Mean cross entropy of the targets, in nats a token."""
-        logits_BTV = self(tokens_BT)
+        logits_BTV = self.head(self.norm(x_BTC))
+        if targets_BT is None:
+            return logits_BTV
         return F.cross_entropy(logits_BTV.view(-1, self.shape.vocab), targets_BT.reshape(-1))
 
     @torch.no_grad()

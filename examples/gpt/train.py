@@ -2,10 +2,11 @@
 
     python train.py                      # with PyTorch
     python -m flambeau train.py          # the same file with flambeau
+    ... train.py --compile               # through torch.compile
 
 The run may be killed at any moment, kill -9 included. The same command then goes on from the last
 checkpoint, and its losses are the ones of an undisturbed run, bit for bit. In the folder `--out`:
-checkpoint.pt, losses.jsonl, loss.png and sample.txt.
+checkpoint.pt, losses.jsonl, speed.json, loss.png and sample.txt.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -28,7 +30,8 @@ from torch.utils.data import DataLoader
 
 # The options that decide the losses: a checkpoint is continued only where they are the same.
 DECIDING = (
-    "steps batch seed layers heads width block vocab dropout lr warmup weight_decay clip".split()
+    "steps batch seed layers heads width block vocab dropout lr warmup weight_decay clip "
+    "compile".split()
 )
 
 
@@ -39,6 +42,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--batch", type=int, default=16, help="sequences a step (%(default)s)")
     add("--seed", type=int, default=1, help="of weights, data order and dropout (%(default)s)")
     add("--device", default="cpu", help="where the model lives (%(default)s)")
+    add("--compile", action="store_true", help="train through torch.compile")
     add("--workers", type=int, default=0, help="processes that load data (%(default)s)")
     add("--layers", type=int, default=4, help="blocks (%(default)s)")
     add("--heads", type=int, default=4, help="attention heads (%(default)s)")
@@ -96,7 +100,7 @@ class Training:
         """One step; the loss before it and the learning rate used."""
         self.model.train()
         self.optimizer.zero_grad()
-        loss = self.model.loss(tokens_BT.to(self.opts.device), targets_BT.to(self.opts.device))
+        loss = self.model(tokens_BT.to(self.opts.device), targets_BT.to(self.opts.device))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.opts.clip)
         rate = self.optimizer.param_groups[0]["lr"]
@@ -111,7 +115,7 @@ class Training:
         self.model.eval()
         total, count = 0.0, 0
         for tokens_BT, targets_BT in loader:
-            loss = self.model.loss(tokens_BT.to(self.opts.device), targets_BT.to(self.opts.device))
+            loss = self.model(tokens_BT.to(self.opts.device), targets_BT.to(self.opts.device))
             total += loss.item() * len(tokens_BT)
             count += len(tokens_BT)
         return total / count
@@ -180,6 +184,24 @@ def read_losses(path: Path) -> list[dict[str, float]]:
     return rows
 
 
+def tell_speed(opts: argparse.Namespace, seconds: list[float], whole: float) -> None:
+    """Print and keep how fast the steps of this run were: the first, which compiles, apart."""
+    typical = statistics.median(seconds[1:] or seconds)
+    speed = {
+        "compiled": opts.compile,
+        "unit": "tokens",
+        "a_second": opts.batch * opts.block / typical,
+        "first_step": seconds[0],
+        "steps": len(seconds),
+        "whole": whole,
+    }
+    (opts.out / "speed.json").write_text(json.dumps(speed) + "\n")
+    print(
+        f"{len(seconds)} steps in {whole:.1f} s: {speed['a_second']:,.0f} tokens/s (median step), "
+        f"first step {seconds[0]:.2f} s"
+    )
+
+
 def draw_losses(rows: list[dict[str, float]], path: Path) -> None:
     """Loss of training (each step, and smoothed) and of validation, as a picture."""
     try:
@@ -243,6 +265,8 @@ def main() -> None:
     if opts.weights_out:
         state = run.model.state_dict()
         np.savez(opts.weights_out, **{name: value.cpu().numpy() for name, value in state.items()})
+    if opts.compile:
+        run.model = torch.compile(run.model)
     if checkpoint.exists() and not opts.restart:
         run.load(checkpoint)
         print(f"going on from step {run.step} of {checkpoint}")
@@ -254,10 +278,12 @@ def main() -> None:
 
     train, check = loaders(opts, tokens, run.step)
     bar = Bar(opts.steps, run.step, opts.batch * opts.block, "tokens")
-    started, first = time.perf_counter(), run.step
+    started, seconds = time.perf_counter(), []
     with loss_file(losses_path, run.step) as losses:
         for tokens_BT, targets_BT in train if run.step < opts.steps else ():
+            before = time.perf_counter()
             loss, rate = run.train_on(tokens_BT, targets_BT)
+            seconds.append(time.perf_counter() - before)
             losses.write(json.dumps({"step": run.step, "loss": loss, "lr": rate}) + "\n")
             last = run.step == opts.steps
             if last or run.step % opts.eval_every == 0:
@@ -268,10 +294,8 @@ def main() -> None:
                 run.save(checkpoint)
             bar.update(run.step, f"loss {loss:.4f}")
     bar.close()
-    if run.step > first:
-        seconds = time.perf_counter() - started
-        rate = (run.step - first) * opts.batch * opts.block / seconds
-        print(f"{run.step - first} steps in {seconds:.1f} s, {rate:,.0f} tokens/s")
+    if seconds:
+        tell_speed(opts, seconds, time.perf_counter() - started)
 
     if opts.sample:
         run.model.eval()

@@ -81,6 +81,23 @@ def test_gpt_killed_anywhere_goes_on_bit_for_bit(
     assert losses.read_bytes() == (undisturbed / "losses.jsonl").read_bytes()
 
 
+def test_gpt_compiled_learns_the_same_and_goes_on_after_a_kill(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    """One line more: the same losses bit for bit, also of a run that was killed."""
+    losses = tmp_path / "losses.jsonl"
+    process = start([*GPT, "--compile"], out=str(tmp_path))
+    while process.poll() is None:
+        if losses.exists() and losses.read_text().count('"loss"') >= 18:
+            process.send_signal(signal.SIGKILL)
+            break
+        time.sleep(0.001)
+    process.communicate()
+    output = finish([*GPT, "--compile"], out=str(tmp_path))
+    assert "going on from step" in output
+    assert losses.read_bytes() == (undisturbed / "losses.jsonl").read_bytes()
+
+
 def test_gpt_losses_do_not_depend_on_loader_processes(undisturbed: Path, tmp_path: Path) -> None:
     finish(GPT, out=str(tmp_path), workers="2")
     assert (tmp_path / "losses.jsonl").read_bytes() == (undisturbed / "losses.jsonl").read_bytes()
@@ -99,9 +116,31 @@ def test_gpt_writes_a_sample(undisturbed: Path) -> None:
     assert (undisturbed / "sample.txt").read_text().startswith("The statement")
 
 
-def test_digits_are_read(tmp_path: Path) -> None:
+def test_digits_are_read_and_the_two_runs_compared(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    output = finish([*ALIAS, "examples/digits/train.py"], out=str(tmp_path))
+    plain, compiled = tmp_path / "plain", tmp_path / "compiled"
+    digits = [*ALIAS, "examples/digits/train.py"]
+    output = finish(digits, out=str(plain))
     found = re.search(r"test accuracy ([\d.]+)%", output)
     assert found is not None, output
     assert float(found[1]) >= 97.0
+    finish([*digits, "--compile"], out=str(compiled))
+    told = finish(
+        [*ALIAS, "examples/compare.py", str(plain), str(compiled)], out=str(tmp_path / "both.png")
+    )
+    assert (plain / "losses.jsonl").read_bytes() == (compiled / "losses.jsonl").read_bytes()
+    assert "losses are equal, bit for bit" in told, told
+    assert re.search(r"images/s +first step", told), told
+
+
+def test_losses_that_differ_are_said_to(tmp_path: Path) -> None:
+    speed = {"unit": "tokens", "a_second": 10.0, "first_step": 1.0, "steps": 3, "whole": 4.0}
+    for name, last in (("a", 0.5), ("b", 0.75)):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 3, "loss": last}]
+        (folder / "losses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / "speed.json").write_text(json.dumps(speed))
+    command = [*ALIAS, "examples/compare.py", str(tmp_path / "a"), str(tmp_path / "b")]
+    told = finish(command, out=str(tmp_path / "both.png"))
+    assert "2 of 3 losses are equal, the others at most 2.5e-01 apart" in told
