@@ -95,7 +95,7 @@ class CaptureOptions:
         substitutes: functions to interpret in place of others.
         constants: functions whose result counts as a constant.
         resumes: codes of resume functions by place, kept from one capture to the next.
-        next_name: numbers for `__compiled_fn_N` and `__resume_at_…_N`.
+        next_name: numbers for `__compiled_fn_N` and `<resume at …, N>`.
     """
 
     fullgraph: bool = False

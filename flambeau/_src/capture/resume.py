@@ -3,6 +3,9 @@
 A resume function is the code of the function with another beginning: it puts the stack and the
 variables back and jumps to where the program goes on. Its exception table is the original's, so
 `try`, `with` and `for` around the break go on as if nothing had been. It is captured when it runs.
+
+The call of it stands before the replacement's `RESUME`: a frame that is there has not begun for
+CPython, so tracebacks, `sys._getframe` and `stacklevel` see one frame, with the function's name.
 """
 
 from __future__ import annotations
@@ -85,6 +88,7 @@ class _Break:
         )
         self.live = self._live_locals()
         self.resumes: list[CodeType] = []
+        self.unseen: Code = []  # goes before `RESUME`
 
     def _live_locals(self) -> list[tuple[str, Any]]:
         """The variables that are bound, without free ones."""
@@ -144,6 +148,9 @@ class _Break:
             out += taken + self._tail(goal, below, kept, jumped, locals_)
         if depth is not None:
             self._protect(program, native[0], native[-1], locals_, start)
+        out = program.instructions
+        begins = next(i for i, x in enumerate(out) if x.opname == "RESUME")
+        out[begins:begins] = make.jump(out[begins]) + self.unseen
         return finish(program), self.resumes
 
     def _native(self) -> Instruction:
@@ -266,14 +273,19 @@ class _Break:
             function = closure + load + make.make_function(make.CLOSURE)
         else:
             function = load + make.make_function()
-        out += function + make.callable_on_top()
+        rest = function + make.callable_on_top()
         arguments = [
             *[p for p in (*below, *results) if p is not None],
             *[locals_[n] for n in plain],
         ]
         for name in arguments:
-            out += make.load_fast(name)
-        return out + make.call(len(arguments)) + make.return_value()
+            rest += make.load_fast(name)
+        begin = make.label()
+        rest += make.call(len(arguments)) + make.return_value()
+        self.unseen += make.located(
+            begin + rest, self.ins.where or Positions(frame.code.co_firstlineno)
+        )
+        return out + make.jump(begin[0])
 
     def _cells(self) -> frozenset[str]:
         return frozenset(n for n, v in self.live if type(v) is types.CellType)
@@ -422,8 +434,7 @@ def resume_code(
     program.kwonlyargcount = 0
     program.flags &= ~(4 | 8)
     line = goal_ins.where.line if goal_ins.where is not None else program.firstlineno
-    program.name = f"__resume_at_{line}_{session.options.next_name()}"
-    program.qualname = f"{program.qualname}.<{program.name}>"
+    program.qualname = f"{program.qualname}.<resume at {line}, {session.options.next_name()}>"
     head = make.begin([], program.freevars)
     for i, null in enumerate(nulls):
         head += make.null() if null else make.load_fast(f"{_STACK}{i}")
