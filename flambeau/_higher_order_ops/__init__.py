@@ -1,5 +1,9 @@
-"""Control flow as operators: `cond`, `while_loop`."""
+"""Operators that take functions: `cond`, `while_loop`, `scan`, `map`."""
 
-from flambeau._src.capture.control_flow import cond, while_loop
+from flambeau._higher_order_ops.cond import cond
+from flambeau._higher_order_ops.map import map
+from flambeau._higher_order_ops.scan import scan
+from flambeau._higher_order_ops.while_loop import while_loop
+from flambeau._higher_order_ops.wrap import tag_activation_checkpoint
 
-__all__ = ["cond", "while_loop"]
+__all__ = ["cond", "map", "scan", "tag_activation_checkpoint", "while_loop"]

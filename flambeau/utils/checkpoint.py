@@ -11,6 +11,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 from flambeau._src import _native
+from flambeau._src.core.slots import fill
 from flambeau.utils._checkpoint_frames import (
     CheckpointError,
     ForwardHooks,
@@ -315,8 +316,8 @@ def checkpoint(
     raise AssertionError("a checkpoint has one forward")
 
 
-# A compiled function breaks here: the capture finds the mark on what it would call.
-checkpoint._torchdynamo_disable = True  # type: ignore[attr-defined]
+# A capture holds a checkpoint as an operator over the graph of the function.
+fill("checkpoint", checkpoint)
 
 _METADATA: dict[str, Callable[[Tensor], dict[str, Any]]] = {
     "default": lambda t: {"shape": t.shape, "dtype": t.dtype, "device": t.device},

@@ -20,6 +20,7 @@ from flambeau._src import _native
 from flambeau._src.capture import (
     arithmetic,
     attributes,
+    bodies,
     classes,
     custom_functions,
     iteration,
@@ -33,6 +34,7 @@ from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic
 from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
+from flambeau._src.core.slots import SLOTS
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -644,6 +646,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _nothing
     if code is _WARN:
         return _warn
+    if name == "checkpoint" and fn is SLOTS.get("checkpoint"):
+        return bodies.checkpoint
     if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):
         return custom_functions.apply
     if name in _MODULE_METHODS and library.is_module_code(code):

@@ -9,9 +9,18 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import arithmetic, attributes, builtin_calls, classes, iteration, library
+from flambeau._src.capture import (
+    arithmetic,
+    attributes,
+    bodies,
+    builtin_calls,
+    classes,
+    iteration,
+    library,
+)
 from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.higher_order import HigherOrderOperator
 from flambeau._src.capture.interpreter import NULL, Frame, prepare, run
 from flambeau._src.capture.natives import (
     CONTAINERS,
@@ -498,6 +507,8 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return _referent(s, fn)
     if kind.__module__ == "functools" and hasattr(fn, "__wrapped__"):  # lru_cache
         return builtin_calls.cached_function(s, fn, args, kwargs)
+    if isinstance(fn, HigherOrderOperator):
+        return bodies.operator_call(s, fn, args, kwargs)
     if library.is_module(fn):
         handler = builtin_calls.module_call(s, fn)
         if handler is not None:

@@ -30,7 +30,9 @@ _LEAVES = (
     "nested/",
     "overrides.py",
 )
-_OWN = "_src/capture/"  # what the capture has programs run in place of others
+#: Files in folders of leaves that are programs: what the capture has programs run in place of
+#: others, and what works on containers of any values.
+_PROGRAMS = ("_src/capture/", "_src/util/pytree")
 _MODULE_FILE = os.path.join(_ROOT, "nn", "modules", "module.py")
 _known: dict[str, str | None] = {}
 
@@ -43,7 +45,7 @@ def kind_of_code(code: CodeType) -> str | None:
     kind = None
     if file.startswith(_ROOT):
         rest = file[len(_ROOT) :].replace(os.sep, "/")
-        leaf = rest.startswith(_LEAVES) and not rest.startswith(_OWN)
+        leaf = rest.startswith(_LEAVES) and not rest.startswith(_PROGRAMS)
         kind = LEAF if leaf else PLAIN
     _known[file] = kind
     return kind

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import linecache
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import sizes
@@ -24,7 +25,100 @@ from flambeau._src.ir.node import Node
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "Scope"]
+
+
+class Scope:
+    """The graph of a body: a function given to an operator.
+
+    `lifted`: what it uses of the program around it, and the placeholders for it, in the order of
+    use; a symbolic number stands under its text. `given`: tensors that are its own arguments.
+    """
+
+    def __init__(self, parent: Scope | None) -> None:
+        self.parent = parent
+        self.graph = Graph()
+        self.attributes: dict[str, Any] = {}
+        self.sizes = SizeNodes(self.graph.create_node)
+        self.told: set[str] = set()
+        self.lifted: dict[Any, tuple[Any, Node]] = {}
+        self.given: list[tuple[Any, int]] = []
+        self.versions: dict[int, int] = {}
+        self.last: Node | None = None  # the last placeholder of what is lifted
+
+    def lift(self, key: Any, value: Any, name: str) -> Node:
+        """The placeholder for a value of the program around."""
+        found = self.lifted.get(key)
+        if found is not None:
+            return found[1]
+        node = self._placeholder(value, name)
+        self.lifted[key] = (value, node)
+        if isinstance(value, Tensor):
+            self.versions[id(value)] = value._version
+        return node
+
+    def _placeholder(self, value: Any, name: str) -> Node:
+        graph = self.graph
+        last = self.last
+        if last is None:
+            for node in graph.nodes:
+                if node.op != "placeholder":
+                    break
+                last = node
+        with graph.inserting_before(None) if last is None else graph.inserting_after(last):
+            made = self.argument(name, value)
+        self.last = made
+        return made
+
+    def argument(self, name: str, value: Any) -> Node:
+        """A placeholder at the graph's place of insertion."""
+        made = self.graph.placeholder(name)
+        made.target = made.name
+        made.meta["val"] = made.meta["example_value"] = value
+        return made
+
+    def arrange(self, keys: list[Any], values: dict[Any, Any]) -> None:
+        """Have a placeholder for each of the keys, in their order: several bodies take the same."""
+        for key in keys:
+            if key not in self.lifted:
+                self.lift(key, values[key], "unused")
+        last: Node | None = None
+        for key in reversed(keys):
+            node = self.lifted[key][1]
+            if last is not None:
+                last.prepend(node)
+            else:
+                tail = [n for n in self.graph.nodes if n.op == "placeholder"][-1]
+                if tail is not node:
+                    tail.append(node)
+            last = node
+        self.lifted = {key: self.lifted[key] for key in keys}
+
+    def outer(self) -> list[Any]:
+        """Tensors that the body must leave as they are."""
+        return [t for t, _ in self.lifted.values() if isinstance(t, Tensor)] + [
+            t for t, _ in self.given
+        ]
+
+    def is_written(self, t: Any) -> bool:
+        """Whether the body wrote the tensor."""
+        before = self.versions.get(id(t))
+        if before is None:
+            before = next(v for g, v in self.given if g is t)
+        return bool(t._version != before)
+
+    def made(self, info: TensorInfo) -> bool:
+        """Whether the tensor was computed by the body."""
+        return info.node is not None and info.node.graph is self.graph
+
+    def encloses(self, node: Node) -> bool:
+        """Whether a node stands in the program around the body."""
+        scope = self.parent
+        while scope is not None:
+            if node.graph is scope.graph:
+                return True
+            scope = scope.parent
+        return False
 
 
 class Recorder:
@@ -32,13 +126,28 @@ class Recorder:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.graph = Graph()
         self.inputs: list[TensorInfo] = []
-        self.attributes: dict[str, Any] = {}
         self.operators: list[str] = []
         self.last_placeholder: Node | None = None
-        self.sizes = SizeNodes(self.graph.create_node)
-        self.told: set[str] = set()  # symbols that a placeholder's shape tells
+        self.modules: dict[int, str] = {}  # bodies of operators, by identity
+        self._enter(Scope(None))
+
+    def _enter(self, scope: Scope) -> None:
+        self.current = scope
+        self.graph, self.attributes = scope.graph, scope.attributes
+        self.sizes = scope.sizes
+        self.told = scope.told  # symbols that a placeholder's shape tells
+
+    @contextmanager
+    def scope(self) -> Iterator[Scope]:
+        """Within it a body is recorded."""
+        outer = self.current
+        made = Scope(outer)
+        self._enter(made)
+        try:
+            yield made
+        finally:
+            self._enter(outer)
 
     # ---- calls ----
 
@@ -73,10 +182,20 @@ class Recorder:
 
     def effect(self, target: Any, *args: Any) -> Node:
         """A node for its effect alone."""
-        node = self.graph.create_node("call_function", target, args, {})
-        self._annotate(node, None)
+        return self.node(target, args, {}, None)
+
+    def node(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Node:
+        """A node of a function whose result is known."""
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        self._annotate(node, out)
         self.operators.append(_name(target))
         return node
+
+    def item(self, node: Node, i: int, out: Any) -> Node:
+        """A node for an item of another one's result."""
+        child = self.graph.create_node("call_function", operator.getitem, (node, i), {})
+        self._annotate(child, out)
+        return child
 
     def give(self, node: Node, out: Any) -> None:
         """The tensors of a result belong to this node, or to items of it."""
@@ -92,9 +211,7 @@ class Recorder:
                 if isinstance(item, (tuple, list)) or (
                     type(item) is FakeTensor and id(item) not in self.session.tensors
                 ):
-                    child = self.graph.create_node("call_function", operator.getitem, (node, i), {})
-                    self._annotate(child, item)
-                    self.give(child, item)
+                    self.give(self.item(node, i, item), item)
             return
         if isinstance(out, dict) or (isinstance(out, Tensor) and type(out) is not FakeTensor):
             raise Unsupported(f"A call gave a {type(out).__name__}, which no graph holds.")
@@ -115,12 +232,24 @@ class Recorder:
         info = self.session.tensors.get(id(fake))
         if info is None:
             raise Unsupported("A tensor was made where the capture did not see it.")
-        if info.node is None:
-            info.node = self._placeholder(info)
+        scope = self.current
+        if info.node is not None and info.node.graph is scope.graph:
+            return info.node
+        if info.node is not None and not scope.encloses(info.node):
+            raise Unsupported(
+                "A tensor that a function given to an operator computes is used outside of it.",
+                "Return it from the function.",
+            )
+        if scope.parent is not None:
+            name = placeholder_name(info.source) if info.source is not None else "child"
+            return scope.lift(id(fake), fake, name)
+        info.node = self._placeholder(info)
         return info.node
 
     def number(self, value: Any) -> Any:
         """A symbolic number as an argument: the node that computes it, or the number it is."""
+        if self.current.parent is not None:
+            return self.current.lift(str(value), value, "s")
         for name in sizes.symbols_in(value) - self.told:
             for _, fake in self.session.sized:
                 if name in {n.node.value.name for n in fake.shape if sizes.is_symbolic(n)}:
@@ -169,6 +298,8 @@ class Recorder:
             return kind(*[self.argument(v) for v in value])
         if kind.__name__ in ("layout", "memory_format") or isinstance(value, type):
             return value
+        if id(value) in self.modules:
+            return self.graph.create_node("get_attr", self.modules[id(value)], (), {})
         raise Unsupported(
             f"A {kind.__name__} is an argument of an operator.",
             "Pass tensors, numbers, strings and containers of them.",

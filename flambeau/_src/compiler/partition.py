@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from flambeau._src.capture.recompute import REGION
 from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.flow import Network
 from flambeau._src.compiler.fuse import Fused, Group, map_op
 from flambeau._src.compiler.joint import Joint
 from flambeau._src.compiler.numbers import as_nodes, given_by, needed_by
-from flambeau._src.compiler.passes import op_of
+from flambeau._src.compiler.passes import is_pure, op_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.size_nodes import SIZE
 from flambeau._src.ir.graph import Graph
@@ -77,17 +78,34 @@ def _forward_nodes(joint: Joint) -> set[Node]:
     return forward
 
 
+def _made_again(joint: Joint, forward: set[Node]) -> set[Node]:
+    """Values inside of checkpoints: none is saved. What leaves a checkpoint may be, and random
+    numbers and writes are never made twice."""
+    ends = {n for n in joint.outputs if isinstance(n, Node)}
+    found = set()
+    for node in forward:
+        region = node.meta.get(REGION)
+        if region is None or node in ends or not is_pure(node):
+            continue
+        users = [u for u in node.users if u in forward]
+        if all(u.meta.get(REGION) == region for u in users):
+            found.add(node)
+    return found
+
+
 def default_partition(joint: Joint) -> Cut:
     """The forward computes what its outputs need; what the backward takes from it is saved.
 
     Views are made again from what they show, and values that only the backward needs are computed
-    there, so that each saved value is one that the forward holds anyway.
+    there, so that each saved value is one that the forward holds anyway. What stands in checkpoints
+    is computed again.
     """
     forward = _forward_nodes(joint)
+    again = _made_again(joint, forward)
     backward = _ancestors(joint.gradients, forward)
     backward.difference_update(joint.tangents)
     for node in list(backward):  # one of several results: the forward takes it apart
-        if node.target is operator.getitem and node.args[0] in forward:
+        if node.target is operator.getitem and node.args[0] in forward - again:
             backward.discard(node)
             forward.add(node)
     saved: dict[Node, None] = {}
@@ -96,32 +114,60 @@ def default_partition(joint: Joint) -> Cut:
         """The backward uses a value of the forward."""
         if node.op == "get_attr":
             backward.add(node)
-        elif is_view(node):
-            backward.add(node)
-            for source in node.all_input_nodes:
-                if source in forward and source not in backward:
-                    need(source)
+        elif is_view(node) or node in again:
+            waiting.append(node)
         else:
             saved[node] = None
 
-    for node in list(backward):
+    waiting = list(backward)
+    while waiting:
+        node = waiting.pop()
+        backward.add(node)
         for source in node.all_input_nodes:
             if source in forward and source not in backward:
                 need(source)
     for end in joint.gradients:
         if isinstance(end, Node) and end in forward and end not in backward:
             saved[end] = None
-    return _cut(joint, forward, backward, saved)
+    return _cut(joint, forward, backward, saved, bool(again))
 
 
-def _cut(joint: Joint, forward: set[Node], backward: set[Node], saved: Iterable[Node]) -> Cut:
+def _cut(
+    joint: Joint, forward: set[Node], backward: set[Node], saved: Iterable[Node],
+    late: bool = False,
+) -> Cut:  # fmt: skip
+    """`late`: the backward computes forward values again just before they are needed."""
     kept = [*saved, *_sizes(joint, backward, saved)]
     forward |= {n for n in kept if n.op != "placeholder"}
     order = {node: i for i, node in enumerate(joint.graph.nodes)}
     kept = sorted(kept, key=order.__getitem__)
     first = _extract(joint.graph, joint.primals, [*joint.outputs, *kept], forward)
-    second = _extract(joint.graph, [*kept, *joint.tangents], joint.gradients, backward)
+    second = _extract(
+        joint.graph, [*kept, *joint.tangents], joint.gradients, backward,
+        _in_need(joint, backward) if late else None,
+    )  # fmt: skip
     return Cut(first, second, kept)
+
+
+def _in_need(joint: Joint, backward: set[Node]) -> list[Node]:
+    """The backward's nodes: what is computed from gradients in its order, anything else just before
+    its first use, so that few values that are made again live at the same time."""
+    late = _descendants(joint.tangents)
+    ends = {n for n in joint.gradients if isinstance(n, Node)}
+    out: dict[Node, None] = {}
+    for root in joint.graph.nodes:
+        if root not in backward or (root not in late and root not in ends and not root.is_impure()):
+            continue
+        waiting = [root]
+        while waiting:
+            node = waiting[-1]
+            inputs = [n for n in node.all_input_nodes if n in backward and n not in out]
+            if node in out or not inputs:
+                waiting.pop()
+                out[node] = None
+            else:
+                waiting += reversed(inputs)
+    return list(out)
 
 
 def _sizes(joint: Joint, backward: set[Node], saved: Iterable[Node]) -> list[Node]:
@@ -205,19 +251,20 @@ def min_cut_partition(joint: Joint, aggressive: bool = False) -> Cut:
     early = _ancestors(needed)
     forward = _forward_nodes(joint)
     written = {joint.primals[i] for i in joint.written_primals()}
-    network, number = _network(joint, early, needed, forward, written, aggressive)
+    again = _made_again(joint, forward)
+    network, number = _network(joint, early, needed, forward, written, aggressive, again)
     network.maximum(0, 1)
     near = network.near(0)
     saved = [n for n, v in number.items() if v in near and v + 1 not in near]
     stop = {*saved, *joint.tangents}
     backward = _ancestors(ends, stop)
     forward |= _ancestors(saved)
-    return _cut(joint, forward, backward, saved)
+    return _cut(joint, forward, backward, saved, bool(again))
 
 
 def _network(
     joint: Joint, early: set[Node], needed: set[Node], forward: set[Node], written: set[Node],
-    aggressive: bool,
+    aggressive: bool, again: set[Node],
 ) -> tuple[Network, dict[Node, int]]:  # fmt: skip
     """A vertex before and after each value: the arc between them is cut where it is saved."""
     nodes = [n for n in joint.graph.nodes if n in early and n.op != "get_attr"]
@@ -229,12 +276,12 @@ def _network(
         if node in primals:
             # Already there; but what is written before the backward runs has changed by then.
             price = Network.INFINITE >> 10 if node in written else 1 + price // 16
-        elif is_view(node):
+        elif is_view(node) or node in again:
             price = Network.INFINITE  # kept alive is what it shows
         elif node not in forward:
             price *= 2  # nobody else holds it
         network.add(v, v + 1, price)
-        if node in primals or not is_cheap(node, aggressive):
+        if node in primals or not (node in again or is_cheap(node, aggressive)):
             network.add(0, v, Network.INFINITE)
         if node in needed:
             network.add(v + 1, 1, Network.INFINITE)
@@ -244,15 +291,18 @@ def _network(
     return network, number
 
 
-def _extract(source: Graph, inputs: list[Node], outputs: list[Any], body: set[Node]) -> Graph:
-    """The nodes of `body` as a graph of their own."""
+def _extract(
+    source: Graph, inputs: list[Node], outputs: list[Any], body: set[Node],
+    order: Iterable[Node] | None = None,
+) -> Graph:  # fmt: skip
+    """The nodes of `body` as a graph of their own, in the order given or the source's."""
     graph = Graph()
     new: dict[Node, Node] = {}
     for node in inputs:
         made = graph.placeholder(node.name)
         made.meta = dict(node.meta)
         new[node] = made
-    for node in source.nodes:
+    for node in source.nodes if order is None else order:
         if node in body and node not in new and node.op not in ("placeholder", "output"):
             new[node] = graph.node_copy(node, new.__getitem__)
     graph.output(map_arg(tuple(outputs), new.__getitem__))

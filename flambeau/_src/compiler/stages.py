@@ -119,7 +119,7 @@ def _toolchain(work: Work) -> Any:
 
 def _assemble(work: Work) -> Any:
     program = assemble.write(work.plan, work.attributes, work.addresses)
-    work.lowered = beneath(program.call, program)
+    work.lowered = beneath(_left_alone(work, program.call), program)
     return program
 
 
@@ -139,13 +139,18 @@ def beneath(call: Callable[[Sequence[Any]], Any], program: Any) -> Callable[[Seq
 
 
 def _print(work: Work) -> Any:
-    work.lowered = replay.printed(work.graph, work.attributes)
+    work.lowered = _left_alone(work, replay.printed(work.graph, work.attributes))
     return work.graph
+
+
+def _left_alone(work: Work, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Bodies of operators are modules: Python, which is not to be captured again."""
+    return alone(run) if any(map(callable, work.attributes.values())) else run
 
 
 def _print_half(work: Work) -> Any:
     """Operators of a half run eager, beneath autograd."""
-    run = replay.printed(work.graph, work.attributes)
+    run = _left_alone(work, replay.printed(work.graph, work.attributes))
 
     def call(inputs: Sequence[Any]) -> Any:
         with state.GradMode(False):

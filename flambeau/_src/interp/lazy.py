@@ -27,7 +27,7 @@ _AUTOCAST = (
 NAMES: dict[str, tuple[str, str]] = {
     "autocast": ("flambeau.amp.autocast_mode", "autocast"),
     "cond": ("flambeau._src.capture.control_flow", "cond"),
-    "while_loop": ("flambeau._src.capture.control_flow", "while_loop"),
+    "while_loop": ("flambeau._src.capture.loops", "while_loop"),
     "Tag": ("flambeau._src.ops.tags", "Tag"),
     "FunctionSchema": ("flambeau._src.ops.signature", "FunctionSchema"),
     **{name: ("flambeau._src.interp.autocast", name) for name in _AUTOCAST},
