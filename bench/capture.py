@@ -99,7 +99,7 @@ def cold_step(torch: Any) -> dict[str, float]:
 
 def guards(torch: Any) -> dict[str, float]:
     """Seconds of a call of a GPT of GPT-124M's modules (narrow ones: guards don't see widths) whose
-    compiled graph answers at once: guards and the way to the graph; of flambeau the guards alone."""
+    compiled graph answers at once: guards, the way to the graph; of flambeau the guards alone."""
     sys.path.insert(0, str(HERE.parent / "examples" / "gpt"))
     from model import GPT, Shape  # lazy: the example imports torch
 

@@ -113,14 +113,14 @@ class Outcome:
     random: Any = None
 
 
-def _run(program: Program, callback: Callback | None) -> Outcome:
+def _run(program: Program, callback: Callback | None, compiled: Any = None) -> Outcome:
     torch.manual_seed(7)
     made = program.arguments()
     args, kwargs = made if _has_keywords(made) else (made, {})
     out = Outcome(arguments=(args, kwargs))
     text = io.StringIO()
     torch.manual_seed(11)
-    fn = program.function
+    fn = compiled or program.function
     with contextlib.redirect_stdout(text), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -272,10 +272,26 @@ def _tensor_differences(a: Any, b: Any, path: str, rounding: float) -> list[str]
 
 def compare(program: Program) -> tuple[list[str], Report]:
     """Run a program both ways; what differs, and what the captures gave."""
-    eager = _run(program, None)
     callback = Callback(program.function.__code__.co_filename)
-    captured = _run(program, callback)
+    return _compared(_run(program, None), _run(program, callback), program), callback.report
 
+
+def compare_compiled(program: Program, backend: str) -> list[str]:
+    """Run a program plainly and through `torch.compile`, twice: the first call captures, the
+    second finds what the first compiled. What differs, and what was run eager for an error."""
+    torch._dynamo.reset()
+    compiled = torch.compile(program.function, backend=backend)
+    out = []
+    for call in ("first", "second"):
+        found = _compared(_run(program, None), _run(program, None, compiled), program)
+        out += [f"{call} call: {d}" for d in found]
+    compiler = compiled.compiler()
+    for entry in [*compiler.entries, *compiler.skipped]:
+        out += [f"contained: {note}" for note in entry.contained]
+    return out
+
+
+def _compared(eager: Outcome, captured: Outcome, program: Program) -> list[str]:
     def compared(name: str) -> list[str]:
         seen = {"rounding": program.rounding}
         return differences(getattr(eager, name), getattr(captured, name), name, seen)
@@ -288,4 +304,4 @@ def compare(program: Program) -> tuple[list[str], Report]:
         out.append("the grad mode is left another")
     if type(eager.error) is not type(captured.error) or str(eager.error) != str(captured.error):
         out.append(f"raised {eager.error!r} became {captured.error!r}")
-    return out, callback.report
+    return out

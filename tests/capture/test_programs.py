@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.capture import programs
-from tests.capture.comparing import PROGRAMS, compare
+from tests.capture.comparing import PROGRAMS, compare, compare_compiled
 
 for _module in pkgutil.iter_modules(programs.__path__):
     importlib.import_module(f"{programs.__name__}.{_module.name}")
@@ -26,3 +26,10 @@ def test_program(program: Any) -> None:
             assert not report.skipped, reasons
     if program.graphs is not None:
         assert report.graphs == program.graphs
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
+def test_program_through_compile(program: Any, backend: str) -> None:
+    found = compare_compiled(program, backend)
+    assert not found, "\n".join(found)

@@ -100,7 +100,14 @@ class Entry:
         return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
 
     def flat(self, inputs: Sequence[Tensor]) -> list[Any]:
-        """The leaves of what the function returns."""
+        """The leaves of what the function returns. The graph holds the casts of autocast already:
+        its operators don't see the mode."""
+        if state.get_active() & state.AUTOCAST:
+            with state.Suspended(state.AUTOCAST):
+                return self._flat(inputs)
+        return self._flat(inputs)
+
+    def _flat(self, inputs: Sequence[Tensor]) -> list[Any]:
         joint, n = self.joint, self.n_outputs
         if self.direct and (self.quiet or not state.get_grad()):
             found = self.forward(inputs)
@@ -175,6 +182,9 @@ class Entry:
             _as_traced(g, like, *place)
             for g, like, place in zip(grads, self.tangents, places, strict=True)
         ]
+        if state.get_active() & state.AUTOCAST:
+            with state.Suspended(state.AUTOCAST):
+                return tuple(self._backward([*saved, *tangents]))
         return tuple(self._backward([*saved, *tangents]))
 
 

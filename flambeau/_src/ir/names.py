@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import sys
-from types import ModuleType
+from types import MethodType, ModuleType
 from typing import Any
 
 __all__ = [
@@ -201,6 +201,8 @@ def qualified_name(func: Any) -> str:
 
 def is_public(obj: Any) -> bool:
     """Whether printed code can reach `obj` through ``torch``."""
+    if isinstance(obj, MethodType):
+        return False  # its module has the class, not the method
     module = getattr(obj, "__module__", None)
     if module is not None and not _is_private(module):
         return canonical_module(module).partition(".")[0] == "torch"

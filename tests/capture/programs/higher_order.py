@@ -157,14 +157,14 @@ def scanned_cell(cell, a, h):
     return scan(step, h, a.expand(5, 4, 3))
 
 
-@program(lambda: (x(), torch.randn(3, requires_grad=True)), graphs=1)
+@program(lambda: (x(), torch.randn(3, requires_grad=True)), graphs=1, rounding=1e-6)
 def mapped(a, b):
     return map_(
         lambda row, t, k: {"s": row * t["b"].sin() + k, "m": row.max() * SCALE}, a, {"b": b}, 2
     )
 
 
-@program(lambda: (mlp(), x()), graphs=1)
+@program(lambda: (mlp(), x()), graphs=1, rounding=1e-6)
 def mapped_module(m, a):
     return map_(lambda row: m(row) + a.sum(0), a)
 
