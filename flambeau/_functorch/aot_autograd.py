@@ -28,7 +28,9 @@ def aot_function(
     disable_functionalization: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """`fn` through back ends: each is called with a GraphModule and example inputs (fake tensors)
-    and returns a callable of the inputs. `bw_compiler` defaults to `fw_compiler`."""
+    and returns a callable of the inputs. `bw_compiler` defaults to `fw_compiler`. With `dynamic`
+    the sizes of tensors are symbols, and graphs are made anew only where what they rely on of the
+    sizes does not hold."""
 
     def compile_(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool) -> Any:
         module = GraphModule(attributes, graph)
@@ -41,8 +43,9 @@ def aot_function(
         return call
 
     return AotFunction(
-        fn, compile_, partition=partition_fn or default_partition, decompositions=decompositions
-    )
+        fn, compile_, partition=partition_fn or default_partition, decompositions=decompositions,
+        dynamic=dynamic,
+    )  # fmt: skip
 
 
 def aot_module(mod: Any, *args: Any, **kwargs: Any) -> Any:

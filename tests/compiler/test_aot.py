@@ -273,3 +273,83 @@ def test_running_statistics_are_written(grad: bool) -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     (entry,) = compiled.entries.values()
     assert [i for i, _ in entry.joint.written] == [1, 2]
+
+
+def sized(x: Any, y: Any, scale: float = 2.0) -> Any:
+    return (x @ y).sin().reshape(-1) * scale, x.sum(0) / x.shape[0]
+
+
+def test_dynamic_sizes_make_graphs_anew_only_where_they_rely_on_them() -> None:
+    graphs: list[Any] = []
+
+    def back_end(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        return gm.forward
+
+    f = through_back_ends(sized, back_end, dynamic=True)
+    for made, shapes in (
+        (2, ((3, 4), (4, 5))),
+        (2, ((6, 7), (7, 8))),
+        (2, ((4, 4), (4, 4))),
+        (4, ((1, 4), (4, 5))),  # broadcasting treats a size of 1 apart
+        (4, ((2, 9), (9, 3))),
+        (4, ((1, 6), (6, 2))),
+    ):
+        both(sized, leaves(*shapes), f)
+        assert len(graphs) == made, shapes
+    transposed = [leaves((4, 3))[0].detach().t().requires_grad_(), leaves((4, 5))[0]]
+    both(sized, transposed, f)
+    assert len(graphs) == 6  # strides are relied on
+    both(sized, [transposed[0], leaves((4, 6))[0]], f)
+    assert len(graphs) == 6
+    text = graphs[0].print_readable(print_output=False)
+    assert "sym_size" in text and "12" not in text
+
+
+def test_dynamic_sizes_of_other_dtypes_numbers_and_shared_inputs() -> None:
+    f = aot_function(lambda x, y: x.add_(y), dynamic=True)
+    for n in (3, 5):
+        for other in (torch.Tensor.detach, torch.clone):
+            x = torch.arange(float(n))
+            expected = x + x
+            assert torch.equal(f(x, other(x)), expected) and torch.equal(x, expected)
+    g = aot_function(sized, dynamic=True)
+    for dtype, scale in ((torch.float32, 2.0), (torch.float64, 2.0), (torch.float32, 3.0)):
+        x = torch.ones(3, 4, dtype=dtype)
+        out = g(x, x.t(), scale)
+        assert torch.equal(out[0], sized(x, x.t(), scale)[0]) and out[0].dtype is dtype
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("compiled", ["aot", "aot_eager", "inductor"])
+def test_inputs_that_share_bytes_may_share_others_next_time(compiled: str, dynamic: bool) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x.add_(1), y * 2
+
+    torch._dynamo.reset()
+    g = aot_function(f, dynamic=dynamic)
+    if compiled != "aot":
+        g = torch.compile(f, backend=compiled, dynamic=dynamic, fullgraph=True)
+    for n in (4, 5):
+        for i, j, total in ((0, 3, 10), (3, 1, 10), (2, 5, 10), (0, 0, 10), (0, 0, n), (0, 4, 9)):
+            x, y = (torch.arange(float(total)) for _ in range(2))
+            for a, b in zip(
+                g(x[i : i + n], x[j : j + n]), f(y[i : i + n], y[j : j + n]), strict=True
+            ):
+                assert torch.equal(a, b), (n, i, j, total)
+            assert torch.equal(x, y)
+
+
+def test_gradients_through_a_base_of_another_shape() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x.mul_(2), y.sin()
+
+    g = aot_function(f)
+    for rows in (2, 4):
+        grads = []
+        for fn in (f, g):
+            leaf = (torch.arange(8.0) / 8).requires_grad_()
+            root = leaf.reshape(rows, 8 // rows) * 1
+            a, b = fn(root.view(-1)[:2], root.view(-1)[:2])
+            grads += torch.autograd.grad((a * 3 + b).sum() + root.sum(), leaf)
+        assert torch.allclose(*grads), rows

@@ -21,8 +21,8 @@ CAUSES = (
     ("graph break", r": Unsupported:"),
     ("error in a stage", r": (InternalTorchDynamoError|BackendCompilerFailed|TorchRuntimeError):"),
     ("lost", r"^lost:"),
-    ("other error", r"^compiled #.*?: [A-Z]\w+(Error|Exception):"),
-    ("wrong value", r"^(compiled|compiled_grad|writes) "),
+    ("other error", r"^\w+ #.*?: [A-Z]\w+(Error|Exception):"),
+    ("wrong value", r"^\w+ #"),
 )
 
 
@@ -30,37 +30,70 @@ class Compiled:
     """A program through `torch.compile`, and what the compiler says about its calls."""
 
     def __init__(self, fn: Callable[..., Any], **options: Any) -> None:
-        self.fn, self.runtime = fn, fn.__globals__["torch"]
+        self.runtime = fn.__globals__["torch"]
         self.dynamo = importlib.import_module(f"{self.runtime.__name__}._dynamo")
-        self.dynamo.reset()
         self.compiled = self.runtime.compile(fn, fullgraph=True, **options)
 
     def __call__(self, *tensors: Any) -> Any:
-        """The compiled program; RuntimeError where nothing was captured."""
+        """The compiled program; RuntimeError where it was looked at and not captured."""
+        before = self._looked_at()
         out = self.compiled(*tensors)
-        if not self.dynamo.utils.counters["frames"]["ok"]:
+        total, captured = (now - then for now, then in zip(self._looked_at(), before, strict=True))
+        if total != captured:
             raise RuntimeError("the program ran as it is")
         return out
+
+    def _looked_at(self) -> tuple[int, int]:
+        """Frames that were looked at; those of them that were captured or met no operator."""
+        counters = self.dynamo.utils.counters
+        frames, idle = counters["frames"], counters["skipped"]["No operator on tensors was met."]
+        return frames["total"], frames["ok"] + idle
 
     def again(self, *tensors: Any) -> None:
         """A further call that must not compile anything."""
         with self.dynamo.config.patch(error_on_recompile=True):
+            before = self._looked_at()
             self.compiled(*tensors)
+            if self._looked_at() != before:
+                raise RuntimeError("a call like the last one was looked at anew")
 
 
-def _runner(**options: Any) -> Callable[..., Any]:
-    def runner(fn: Callable[..., Any]) -> Callable[..., Any]:
-        return Compiled(fn, **options)
+class Runner:
+    """Compiles programs with these options of `torch.compile`.
 
-    runner.wants_program = True  # type: ignore[attr-defined]
-    return runner
+    With ``dynamic=True`` a program that differs from an earlier one in the sizes of its tensors
+    alone is the same program: it must be right whether its guards let it reuse what was compiled
+    or not.
+    """
+
+    wants_program = True
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.kept: dict[Any, Compiled] = {}
+
+    def __call__(self, fn: Callable[..., Any]) -> Compiled:
+        """The program, compiled or to be."""
+        if not self.options.get("dynamic"):
+            return Compiled(fn, **self.options)
+        key = fn.sample  # type: ignore[attr-defined]
+        found = self.kept.get(key)
+        if found is None:
+            limit = {"recompile_limit": 1_000_000}
+            found = self.kept[key] = Compiled(fn, **self.options, **limit)
+        return found
+
+    def begin(self, runtime: ModuleType) -> None:
+        """A new file: nothing of the last one is kept."""
+        self.kept.clear()
+        importlib.import_module(f"{runtime.__name__}._dynamo").reset()
 
 
-eager = _runner(backend="eager")
-aot_eager = _runner(backend="aot_eager")
-inductor = _runner(backend="inductor")
-aot_eager_dynamic = _runner(backend="aot_eager", dynamic=True)
-inductor_dynamic = _runner(backend="inductor", dynamic=True)
+eager = Runner(backend="eager")
+aot_eager = Runner(backend="aot_eager")
+inductor = Runner(backend="inductor")
+aot_eager_dynamic = Runner(backend="aot_eager", dynamic=True)
+inductor_dynamic = Runner(backend="inductor", dynamic=True)
 
 
 class Program:
@@ -90,8 +123,10 @@ class Program:
         given = [self.text(a) for a in args] + [f"{k}={self.text(v)}" for k, v in kwargs.items()]
         parameters = ", ".join(f"t{i}" for i in range(count))
         source = f"def program({parameters}):\n    return {self.call}({', '.join(given)})\n"
+        sample = source, repr(self.names)
         exec(compile(source, "<sample>", "exec"), self.names)
         program: Callable[..., Any] = self.names["program"]
+        program.sample = sample  # type: ignore[attr-defined]
         return program
 
 

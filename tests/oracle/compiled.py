@@ -32,8 +32,10 @@ REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
 KNOWN = run.HERE / "known_compiled.txt"
 TENSOR = object()
 # The shape of a result depends on values (masks, tensor bounds): no graph without guards on them.
-DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException",
-                  "GuardOnDataDependentSymNode")  # fmt: skip
+DATA_DEPENDENT = (
+    "DynamicOutputShapeException:", "DataDependentOutputException:", "GuardOnDataDependentSymNode:",
+    "Unsupported: The shape of ", "Unsupported: A value of a tensor is needed",
+)  # fmt: skip
 
 
 def through_torch(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +48,14 @@ def find_runner(text: str) -> Callable[..., Any]:
     """`module:name` → the function."""
     module, _, name = text.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def checks_of(runners: str) -> dict[str, str]:
+    """Runners by the check that they are counted under, from `module:name[,module:name...]`."""
+    each = runners.split(",")
+    if len(each) == 1:
+        return {"compiled": runners}
+    return {text.partition(":")[2]: text for text in each}
 
 
 class Lifted:
@@ -83,10 +93,11 @@ class Lifted:
 
 
 def both(
-    case: checks.Case, fn: Callable[..., Any], runner: Callable[..., Any] | None, text: str
-) -> Any:
+    case: checks.Case, fn: Callable[..., Any], runner: Callable[..., Any] | None, text: str,
+    grad: bool = True,
+) -> Any:  # fmt: skip
     """Results and first gradients of one call, eager or compiled."""
-    inputs = case.load(grad=True)
+    inputs = case.load(grad=grad)
     call = Lifted(case.rt, fn, inputs)
     run_it: Callable[..., Any] = call
     if getattr(runner, "wants_program", False):
@@ -96,7 +107,7 @@ def both(
         run_it = runner(lambda *tensors: call(*tensors))
     outs = checks.leaves(run_it(*inputs.tensors), case.rt)
     if isinstance(run_it, captured.Compiled):
-        run_it.again(*case.load(grad=True).tensors)
+        run_it.again(*case.load(grad=grad).tensors)
     results = {"out": [_values(case, out) for out in outs], "mut": case.mutations(inputs)}
     sources = [t for t in inputs.tensors if t.requires_grad]
     grown = [out for out in outs if out.requires_grad]
@@ -142,7 +153,11 @@ class CompiledReplayer:
     """One file, compiled against eager."""
 
     def __init__(self, rt: ModuleType, path: Path, runner: str, keep: int) -> None:
-        self.rt, self.runner = rt, find_runner(runner)
+        self.rt = rt
+        self.runners = {check: find_runner(text) for check, text in checks_of(runner).items()}
+        for each in self.runners.values():
+            if hasattr(each, "begin"):
+                each.begin(rt)
         self.document, self.buffers = wire.read_file(path)
         self.entry: Entry = ENTRIES[self.document["label"]]
         self.tally = replay.Tally(keep=keep)
@@ -170,27 +185,35 @@ class CompiledReplayer:
         case = checks.Case(self.rt, reader, pack, number)
         where = f"#{number} {replay.describe(sample['call'])}"
         try:
-            eager = both(case, fn, None, self.entry.call)
+            grad = "err" not in sample["checks"].get("grad", {})  # torch may have none either
+            eager = both(case, fn, None, self.entry.call, grad)
         except Exception as error:
             self.tally.add("eager", f"{type(error).__name__}: {error}", where)
             return
-        try:
-            ours = both(case, fn, self.runner, self.entry.call)
-        except Exception as error:
-            if type(error).__name__ in DATA_DEPENDENT:
-                self.tally.add("data_dependent", str(error), where)
-                return
-            self.tally.add("compiled", f"{type(error).__name__}: {error}"[:400], where)
-            return
-        refs = sample["refs"]
+        for check, runner in self.runners.items():
+            try:
+                ours = both(case, fn, runner, self.entry.call, grad)
+            except Exception as error:
+                self._raised(check, error, where)
+                continue
+            self._same(check, case, ours, eager, sample["refs"], where)
+
+    def _raised(self, check: str, error: Exception, where: str) -> None:
+        text = f"{type(error).__name__}: {error}"[:400]
+        dependent = any(words in text for words in DATA_DEPENDENT)
+        self.tally.add("data_dependent" if dependent else check, text, where)
+
+    def _same(
+        self, check: str, case: checks.Case, ours: Any, eager: Any, refs: Any, where: str
+    ) -> None:
         wide = refs.get("forward", {}).get("out")
-        self._judge("compiled", ours["out"], eager["out"], leaf_nodes([wide]), pack, where)
+        self._judge(check, ours["out"], eager["out"], leaf_nodes([wide]), case.pack, where)
         if ours["mut"] != eager["mut"]:
             self.tally.add("writes", f"{ours['mut']}, eager {eager['mut']}", where)
         if "grad" in eager:
             wide = [n for n in refs.get("grad", {}).get("out", []) if n is not None]
             ours_grad = ours.get("grad", [])
-            self._judge("compiled_grad", ours_grad, eager["grad"], wide, pack, where)
+            self._judge(f"{check}_grad", ours_grad, eager["grad"], wide, case.pack, where)
 
     def _judge(
         self, check: str, ours: Any, theirs: Any, wide: Any, pack: wire.Pack, where: str

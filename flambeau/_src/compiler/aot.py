@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.capture.checker import Checker
 from flambeau._src.compiler.assemble import assemble
 from flambeau._src.compiler.extents import is_input
-from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, shared_cells, trace_joint
+from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing, trace_joint
 from flambeau._src.compiler.numbers import assertions, inline
 from flambeau._src.compiler.partition import Cut, default_partition
 from flambeau._src.compiler.passes import tidy
+from flambeau._src.compiler.symbolic_inputs import SymbolicInputs, named
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.functionalize import Step
@@ -228,7 +230,9 @@ class Region:
         tensors = [inputs[i] for i in self.places]
         self.entry = make(inputs)
         self.only_tensors = len(tensors) == len(inputs)
-        self.entries: dict[Any, Entry] = {shared_cells(tensors): self.entry}
+        self.entries: dict[Any, Entry] = {}
+        if not self.entry.joint.apart:
+            self.entries[sharing(tensors)] = self.entry
         self.sized = any(isinstance(v, Tensor) and v._sym is not None for v in tensors)
         # Without a write it does not show who shares bytes with whom.
         self.alike = not self.entry.joint.written or len(tensors) < 2
@@ -239,7 +243,7 @@ class Region:
             tensors = [inputs[i] for i in self.places]
         if self.alike:
             return tuple(self.entry.flat(tensors))
-        shared: Any = shared_cells(tensors)
+        shared: Any = sharing(tensors)
         entry = self.entries.get(shared)
         if entry is None and self.sized:  # traced for symbolic sizes without this sharing
             shared = (shared, *(tuple(v.shape) if isinstance(v, Tensor) else v for v in tensors))
@@ -258,11 +262,16 @@ def _as_traced(g: Any, like: Any, shape: Any, stride: Any) -> Tensor:
 
 
 class AotFunction:
-    """A function, compiled for every signature that it is called with."""
+    """A function, compiled for every signature that it is called with.
+
+    With `dynamic` the sizes of tensors (but 0 and 1) are symbols, and a signature is what was
+    relied on of them.
+    """
 
     def __init__(
         self, fn: Callable[..., Any], compile_: Compile = own_compiler, *,
         partition: Callable[[Joint], Cut] = default_partition, decompositions: Any = None,
+        dynamic: bool = False,
     ) -> None:  # fmt: skip
         self.fn, self.compile, self.partition, self.decompositions = (
             fn,
@@ -270,24 +279,44 @@ class AotFunction:
             partition,
             decompositions,
         )
+        self.dynamic = dynamic
         self.entries: dict[Any, Entry | None] = {}
+        self.sized: dict[Any, list[tuple[Checker, Entry]] | None] = {}  # None: sizes are numbers
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         tensors = [v for v in leaves if isinstance(v, Tensor)]
-        key = (
-            spec, state.get_grad(), tuple(_signature(v) for v in leaves), _autocast(),
-            shared_cells(tensors),
-        )  # fmt: skip
-        entry = self.entries.get(key, self)
-        if entry is self:
-            entry = self.entries[key] = self._compiled(leaves, spec, tensors)
+        rest = spec, state.get_grad(), _autocast(), sharing(tensors)
+        entry = self._sized(leaves, tensors, rest) if self.dynamic else None
         if entry is None:
-            return self.fn(*args, **kwargs)
-        return entry(tensors)
+            key = *rest, tuple(_signature(v, True) for v in leaves)
+            if key not in self.entries:
+                joint = self._traced(leaves, spec, tensors)
+                self.entries[key] = None if joint is None else self._entry(joint)
+            entry = self.entries[key]
+        return self.fn(*args, **kwargs) if entry is None else entry(tensors)
 
-    def _compiled(self, leaves: list[Any], spec: Any, tensors: list[Tensor]) -> Entry | None:
+    def _sized(self, leaves: list[Any], tensors: list[Tensor], rest: Any) -> Entry | None:
+        """The entry for these inputs that has symbols for sizes; None where there can be none."""
+        key = *rest, tuple(_signature(v, False) for v in leaves)
+        known = self.sized.setdefault(key, [])
+        if known is None:
+            return None
+        given = named(tensors)
+        for checker, entry in known:
+            if checker.check(given, {}):
+                return entry
+        inputs = SymbolicInputs(tensors)
+        joint = self._traced(leaves, rest[0], inputs.fakes)
+        if joint is None or joint.apart:
+            self.sized[key] = None
+            return None
+        made = self._entry(joint)
+        known.append((inputs.checker(), made))
+        return made
+
+    def _traced(self, leaves: list[Any], spec: Any, inputs: Sequence[Tensor]) -> Joint | None:
         places = [i for i, v in enumerate(leaves) if isinstance(v, Tensor)]
 
         def flat(*given: Tensor) -> Any:
@@ -298,11 +327,14 @@ class AotFunction:
             return self.fn(*args, **kwargs)
 
         try:
-            joint = trace_joint(flat, tensors, self.decompositions)
+            joint = trace_joint(flat, inputs, self.decompositions)
         except Unsupported as why:
             fallback("aot", f"{getattr(self.fn, '__name__', self.fn)} runs eager: {why}")
             return None
         cleaned(joint)
+        return joint
+
+    def _entry(self, joint: Joint) -> Entry:
         return Entry(joint, self.partition(joint), self.compile)
 
 
@@ -316,9 +348,10 @@ def cleaned(joint: Joint) -> None:
     joint.outputs, joint.gradients = ends[:n], ends[n:]
 
 
-def _signature(v: Any) -> Any:
+def _signature(v: Any, sizes: bool) -> Any:
     if isinstance(v, Tensor):
-        return (tuple(v.shape), v.stride(), v.dtype, v.device, v.requires_grad, v.is_leaf, type(v))
+        geometry = (tuple(v.shape), v.stride()) if sizes else v.dim()
+        return (geometry, v.dtype, v.device, v.requires_grad, v.is_leaf, type(v))
     try:
         hash(v)
     except TypeError:

@@ -10,6 +10,7 @@ the user's line and a remedy and counted, and what cannot be compiled runs eager
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 import threading
@@ -17,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.frame import capture
@@ -37,6 +38,7 @@ from flambeau._src.ir.shape_env import ConstraintViolationError
 
 __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _LOCK = threading.RLock()
 _LONGEST = 5_000  # jumps and calls of a capture that need not meet a tensor
 _CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
@@ -83,6 +85,21 @@ def _run(stages: Sequence[Stage], work: Work) -> None:
             raise StageFailed(stage, error) from error
 
 
+def _unseen(fn: F) -> F:
+    """`fn` with nothing of what it runs offered: stages may have to run while compiled code does
+    (for a backward, or another sharing of bytes)."""
+
+    @functools.wraps(fn)
+    def run(*args: Any) -> Any:
+        before = frames.set_callback(None)
+        try:
+            return fn(*args)
+        finally:
+            frames.set_callback(before)
+
+    return run  # type: ignore[return-value]
+
+
 def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[..., Any]:
     """The graph of `work` through a pipeline: a callable of its inputs.
 
@@ -94,6 +111,7 @@ def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[...,
         assert work.lowered is not None
         return work.lowered
 
+    @_unseen
     def lower(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool) -> Any:
         half = Work(
             graph, attributes, fakes, work.entry, work.switches, work.back_end, backward=backward
@@ -110,6 +128,7 @@ def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[...,
             logs.show("output_code", str(program), work.entry)
         return half.lowered
 
+    @_unseen
     def make(inputs: Sequence[Any]) -> aot.Entry:
         work.inputs = list(inputs)
         before = modes.settings()

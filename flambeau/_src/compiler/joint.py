@@ -30,7 +30,7 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
 from flambeau._src.util import pytree
 
-__all__ = ["Base", "Joint", "Output", "Unsupported", "shared_cells", "trace_joint"]
+__all__ = ["Base", "Joint", "Output", "Unsupported", "shared_cells", "sharing", "trace_joint"]
 
 
 class Unsupported(Exception):
@@ -115,6 +115,7 @@ class Joint:
     bases: list[Base] = field(default_factory=list)
     order: list[int] | None = None  # the sources that the graph takes; None: the call's tensors
     spent: list[int] = field(default_factory=list)  # outputs whose history the program went back
+    apart: bool = False  # inputs share bytes that are written: for sizes as numbers, trace again
 
     def written_primals(self) -> list[int]:
         """The placeholders whose sources are written, by number."""
@@ -383,6 +384,22 @@ def shared_cells(inputs: Sequence[Tensor]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in cells.values() if len(group) > 1)
 
 
+def sharing(inputs: Sequence[Tensor]) -> tuple[Any, ...]:
+    """How inputs share their bytes, as a key: who does, and where in them."""
+    return tuple(
+        (group, inputs[group[0]].untyped_storage().nbytes(), tuple(map(_within, members)))
+        for group in shared_cells(inputs)
+        if (members := [inputs[i] for i in group])
+    )
+
+
+def _within(t: Tensor) -> tuple[Any, ...]:
+    root = t._base
+    if root is None or not t.requires_grad:
+        return (t.storage_offset(),)
+    return (t.storage_offset(), tuple(root.shape), root.stride(), root.storage_offset())
+
+
 def _base_for(members: tuple[int, ...], inputs: Sequence[Tensor]) -> Base:
     tensors = [inputs[i] for i in members]
     if len({t.dtype for t in tensors}) > 1:
@@ -408,7 +425,9 @@ def trace_joint(
     groups = shared_cells(inputs)
     written = {i for i, _ in joint.written}
     shared = [g for g in groups if written & set(g)]
-    if shared:
+    if shared and any(isinstance(t, Tensor) and t._sym is not None for t in inputs):
+        joint.apart = True
+    elif shared:
         bases = [_base_for(g, inputs) for g in shared]
         joint = _JointTrace(fn, inputs, decompositions, bases).run()
     return joint
