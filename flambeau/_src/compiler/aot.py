@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.capture.checker import Checker
+from flambeau._src.compiler import replay
 from flambeau._src.compiler.assemble import assemble
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing, trace_joint
@@ -184,10 +185,26 @@ class Entry:
             _as_traced(g, like, *place)
             for g, like, place in zip(grads, self.tangents, places, strict=True)
         ]
+        given = [*saved, *tangents]
+        run = self._backward
+        if any(isinstance(t, Tensor) and t._bits for t in given):
+            run = self._by_operators
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
-                return tuple(self._backward([*saved, *tangents]))
-        return tuple(self._backward([*saved, *tangents]))
+                return tuple(run(given))
+        return tuple(run(given))
+
+    @functools.cached_property
+    def _by_operators(self) -> Callable[[Sequence[Any]], Any]:
+        """The backward for tensors that are not plain bytes (batched by vmap, of a subclass, …):
+        its operators one by one, so that each layer sees them; kernels see bytes only."""
+        fallback(
+            "compiler.backward_by_operators",
+            "the backward of a compiled graph runs operator by operator: its gradients are batched "
+            "by vmap, or of a tensor subclass",
+        )
+        run = replay.printed(self.cut.backward, self.joint.attributes)
+        return lambda given: run(*given)
 
 
 def _write(target: Tensor, value: Tensor) -> None:

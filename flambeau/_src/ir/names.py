@@ -201,8 +201,8 @@ def qualified_name(func: Any) -> str:
 
 def is_public(obj: Any) -> bool:
     """Whether printed code can reach `obj` through ``torch``."""
-    if isinstance(obj, MethodType):
-        return False  # its module has the class, not the method
+    if isinstance(obj, MethodType) or "<locals>" in getattr(obj, "__qualname__", ""):
+        return False  # its module has not the method, or not yet the function
     module = getattr(obj, "__module__", None)
     if module is not None and not _is_private(module):
         return canonical_module(module).partition(".")[0] == "torch"
