@@ -201,8 +201,12 @@ def qualified_name(func: Any) -> str:
 
 def is_public(obj: Any) -> bool:
     """Whether printed code can reach `obj` through ``torch``."""
-    if isinstance(obj, MethodType) or "<locals>" in getattr(obj, "__qualname__", ""):
-        return False  # its module has not the method, or not yet the function
+    if isinstance(obj, MethodType):
+        return False  # its module has the class, not the method
+    if "<locals>" in getattr(obj, "__qualname__", ""):
+        home = sys.modules.get(getattr(obj, "__module__", None) or "")
+        if not hasattr(home, obj.__name__):  # it would be a stand-in for that one
+            return False
     module = getattr(obj, "__module__", None)
     if module is not None and not _is_private(module):
         return canonical_module(module).partition(".")[0] == "torch"
