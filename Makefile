@@ -2,6 +2,7 @@
 #              show both side by side (about four minutes)
 # make test    build and run the tests; no PyTorch needed
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
+# make oracle-compiled  all of these samples through torch.compile: back ends, static and dynamic
 # make bench   flambeau and PyTorch side by side
 # make build   the extension and the kernel pack, in place, for whoever works on them
 # make lint    style and types;  make format  rewrites the style;  make clean
@@ -61,7 +62,7 @@ $(1)/bin/python -c "$$LIST" $(2) $(3) > $(1)/requirements.txt
 $(1)/bin/pip install --quiet --disable-pip-version-check -r $(1)/requirements.txt
 endef
 
-.PHONY: all help demo test oracle bench build lint format clean check-python
+.PHONY: all help demo test oracle oracle-compiled bench build lint format clean check-python
 all: test
 
 help:
@@ -133,6 +134,11 @@ clean:
 
 oracle: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.compiled --dtype float32 --limit 2 --jobs $(JOBS)
+
+oracle-compiled: build $(ORACLE)/stamp
+	$(ORACLE)/bin/python -m tests.oracle.record --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.compiled --jobs $(JOBS)
 
 bench: build $(ORACLE)/stamp
 	$(TEST)/bin/python bench/eager.py --torch-python $(ORACLE)/bin/python

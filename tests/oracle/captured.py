@@ -17,6 +17,7 @@ from typing import Any
 
 #: Of a failure's text: how it is counted.
 CAUSES = (
+    ("depends on data", r"^data_dependent "),
     ("recompiled", r": RecompileError:"),
     ("graph break", r": Unsupported:"),
     ("error in a stage", r": (InternalTorchDynamoError|BackendCompilerFailed|TorchRuntimeError):"),
@@ -33,14 +34,16 @@ class Compiled:
         self.runtime = fn.__globals__["torch"]
         self.dynamo = importlib.import_module(f"{self.runtime.__name__}._dynamo")
         self.compiled = self.runtime.compile(fn, fullgraph=True, **options)
+        self.called = False
 
     def __call__(self, *tensors: Any) -> Any:
         """The compiled program; RuntimeError where it was looked at and not captured."""
         before = self._looked_at()
         out = self.compiled(*tensors)
         total, captured = (now - then for now, then in zip(self._looked_at(), before, strict=True))
-        if total != captured:
+        if total != captured or not (total or self.called):
             raise RuntimeError("the program ran as it is")
+        self.called = True
         return out
 
     def _looked_at(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
-"""The recorded calls through the graph path: functionalise, joint graph, generated kernels.
+"""The recorded calls through the graph path: capture, joint graph, generated kernels.
 
-`python -m tests.oracle.compiled --runner flambeau._src.compiler.aot:aot_function [--limit 20]`.
+`python -m tests.oracle.compiled [--limit 20]`: through `torch.compile`, all back ends of
+`captured.py` in one pass. `--runner flambeau._src.compiler.aot:aot_function`: without the capture.
 
 A runner is `module:name` of a function that takes `fn(*tensors)` (and returns tensors in a tuple or
 list, differentiable where the call is) and returns the compiled form, called alike. Results and
@@ -30,6 +31,8 @@ from tests.oracle.entries import ENTRIES, Entry, resolve
 KINDS = ("random", "mask", "meta")  # not judged: their results are not a function of the inputs
 REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
 KNOWN = run.HERE / "known_compiled.txt"
+BACK_ENDS = "aot_eager,inductor,aot_eager_dynamic,inductor_dynamic"
+LONGEST = 3_600.0  # seconds for all samples of a file
 TENSOR = object()
 # The shape of a result depends on values (masks, tensor bounds): no graph without guards on them.
 DATA_DEPENDENT = (
@@ -52,10 +55,17 @@ def find_runner(text: str) -> Callable[..., Any]:
 
 def checks_of(runners: str) -> dict[str, str]:
     """Runners by the check that they are counted under, from `module:name[,module:name...]`."""
-    each = runners.split(",")
+    each = [t if ":" in t else f"tests.oracle.captured:{t}" for t in runners.split(",")]
     if len(each) == 1:
-        return {"compiled": runners}
+        return {"compiled": each[0]}
     return {text.partition(":")[2]: text for text in each}
+
+
+def spread(items: list[Any], limit: int) -> list[Any]:
+    """At most `limit` of the items (0: all), from all over."""
+    if not limit or len(items) <= limit:
+        return items
+    return [items[i * len(items) // limit] for i in range(limit)]
 
 
 class Lifted:
@@ -166,13 +176,13 @@ class CompiledReplayer:
     def run(self, limit: int) -> None:
         """The samples that eager torch can run."""
         fn = resolve(self.rt, self.entry.call)
-        done = 0
-        for number, sample in enumerate(self.document["samples"]):
-            if limit and done >= limit:
-                break
-            if "out" in sample["checks"]["forward"] and not self._scalar(sample):
-                done += 1
-                self.sample(number, sample, fn)
+        samples = [
+            (number, sample)
+            for number, sample in enumerate(self.document["samples"])
+            if "out" in sample["checks"]["forward"] and not self._scalar(sample)
+        ]
+        for number, sample in spread(samples, limit):
+            self.sample(number, sample, fn)
 
     @staticmethod
     def _scalar(sample: Any) -> bool:
@@ -261,32 +271,42 @@ def main(argv: list[str]) -> int:
     """Replay compiled, report, and judge against `known_compiled.txt`."""
     parser = run.arguments()
     parser.set_defaults(known=KNOWN)
-    parser.add_argument("--runner", required=True, help="module:name")
+    parser.add_argument("--runner", default=BACK_ENDS, help="module:name, or names of captured.py")
     parser.add_argument("--limit", type=int, default=0, help="samples of a file; 0 for all")
     options = parser.parse_args(argv)
     paths = [p for p in run.choose(options.root, options) if judged(p)]
     keep = 10_000 if options.verbose else replay.KEEP
     start = time.perf_counter()
-    results = run.run_all(paths, options.runtime, options.jobs, keep, options.runner, options.limit)
+    results = run.run_all(
+        paths, options.runtime, options.jobs, keep, options.runner, options.limit,
+        run.TIMEOUT if options.limit else LONGEST,
+    )  # fmt: skip
     if options.verbose:
         run.print_failures(results)
-    if not (options.entry or options.dtype):
-        run.write_report(results, options.runtime, options.report or REPORT)
+    report = options.report
+    if report is None and not (options.entry or options.dtype or options.limit):
+        report = REPORT
+    if report:
+        run.write_report(results, options.runtime, report)
     ours, eager = root_mean_squares(results)
     texts = [t for dtypes in results.values() for r in dtypes.values() for t in r["failures"]]
     for cause, count in captured.causes(texts):
         sys.stdout.write(f"{count:6} {cause}\n")
-    sys.stdout.write(f"{run.table(results)}\n{len(paths)} files in "
-                     f"{time.perf_counter() - start:.0f} s; root mean square error in ulp of the "
-                     f"scale: compiled {ours:.4f}, eager {eager:.4f}\n")  # fmt: skip
+    seconds = time.perf_counter() - start
+    sys.stdout.write(
+        f"{run.table(results)}\n{len(paths)} files in {seconds:.0f} s; root mean "
+        f"square error in ulp of the scale: compiled {ours:.4f}, eager {eager:.4f}\n"
+    )
     status = run.verdict(results, options)
+    known = run.read_known(options.known) if options.runtime != "torch" else set()
+    sys.stdout.write(run.end_line(results, known, seconds))
     return 1 if ours > 1.05 * eager else status
 
 
 def judged(path: Path) -> bool:
-    """Whether a file holds functions of their inputs, in a dtype that graphs are judged in."""
-    label, _, dtype = path.stem.rpartition(".")
-    return label in ENTRIES and ENTRIES[label].kind not in KINDS and dtype not in ("bool",)
+    """Whether a file holds functions of their inputs."""
+    label = path.stem.rpartition(".")[0]
+    return label in ENTRIES and ENTRIES[label].kind not in KINDS
 
 
 if __name__ == "__main__":

@@ -93,8 +93,9 @@ class Worker:
 
 
 def run_all(
-    paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0
-) -> Results:
+    paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0,
+    timeout: float = TIMEOUT,
+) -> Results:  # fmt: skip
     """Replay all files, `jobs` at a time, the biggest first."""
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
     for path in sorted(paths, key=lambda p: -p.stat().st_size):
@@ -109,7 +110,7 @@ def run_all(
                 path = waiting.get_nowait()
             except queue.Empty:
                 break
-            result = worker.ask(path, TIMEOUT)
+            result = worker.ask(path, timeout)
             if isinstance(result, str):
                 counts = {"compiled": [0, 1]} if runner else replay.expected_counts(path)
                 result = {"counts": counts, "failures": [f"lost: {result}"], "dropped": []}

@@ -78,7 +78,7 @@ def capture(
             where = (code.co_filename, code.co_firstlineno, code.co_qualname)
             raise InternalError(f"{type(error).__name__}: {error}", where) from error
         try:
-            return _attempt(session, frame, stop, limit)
+            return _attempt(session, frame, code, stop, limit)
         except Unsupported as found:
             if limit is not None and (stop is None or session.step >= stop):
                 # The state at the break itself cannot leave the graph: nothing can be gained here.
@@ -133,7 +133,7 @@ def _outer_frame(
 
 
 def _attempt(
-    session: Session, frame: Frame, stop: int | None, limit: Unsupported | None
+    session: Session, frame: Frame, own: CodeType, stop: int | None, limit: Unsupported | None
 ) -> Captured | Skip:
     session.guards.add(Guard(Kind.STATE, None, modes.snapshot()))  # as the call begins
     how = _run(session, frame, -1 if stop is None else stop)
@@ -145,11 +145,11 @@ def _attempt(
         _distinct(session, session.tensor_sources)
     if how == RETURNED:
         if not options.keep_empty and not _calls(session):
-            return _captured(session, None, frame.code, [], [])
+            return _captured(session, None, own, [], [])
         emission = Emission(session, frame, _own_cells(frame))
         code = emission.returning(frame.result)
         if emission.region is None and not options.keep_empty:
-            code = frame.code
+            code = own  # `frame.code` may be another one that is equal
         return _captured(session, emission.region, code, [], [])
     assert limit is not None
     reason = GraphBreak(
