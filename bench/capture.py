@@ -13,6 +13,7 @@ bench/results/capture.json. With --check the exit status says whether the limits
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import subprocess
@@ -25,7 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 LIMITS = {
     "x+1, eager back end": 4e-6, "GPT step, cold": 2.0, "sin(x)+1 cold, calls": 5000,
-    "GPT-124M's modules, guards": 20e-6,
+    "GPT-124M's modules, guards": 20e-6, "a function left alone, more": 30e-9,
 }  # fmt: skip
 
 
@@ -123,6 +124,31 @@ def guards(torch: Any) -> dict[str, float]:
         return found
 
 
+def left_alone(torch: Any) -> dict[str, float]:
+    """What a call of a function that capture leaves alone costs more while the hook is in place;
+    the least of many batches, with and without in turn. (flambeau only: the way in is its own.)"""
+    if not hasattr(torch, "_src"):
+        return {}
+    frames = importlib.import_module("flambeau._src.capture.frames")
+
+    def plain(a: Any) -> Any:
+        return a
+
+    def batch(count: int = 5_000) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            plain(1)
+        return (time.perf_counter() - started) / count
+
+    for function in (plain, batch):
+        frames.skip(function.__code__, None)
+    without = within = 1.0
+    for _ in range(400):
+        without = min(without, batch())
+        within = min(within, frames.run_with(lambda *_: None, batch, (), {}))
+    return {"a function left alone, more": within - without}
+
+
 def cold_calls(torch: Any) -> dict[str, float]:
     """Python calls of the first call of a compiled function, once another one was compiled."""
     torch.compile(lambda t: t.cos() * 2)(torch.ones(8))
@@ -143,7 +169,13 @@ def cold_calls(torch: Any) -> dict[str, float]:
 def worker() -> None:
     import torch  # lazy: this file is also the parent, which has none
 
-    parts = {"calls": calls, "guards": guards, "step": cold_step, "cold": cold_calls}
+    parts = {
+        "calls": calls,
+        "guards": guards,
+        "hook": left_alone,
+        "step": cold_step,
+        "cold": cold_calls,
+    }
     print(json.dumps({k: v for part in sys.argv[2:] for k, v in parts[part](torch).items()}))
 
 
@@ -165,7 +197,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--torch-python")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--parts", default="calls,guards,step,cold")
+    parser.add_argument("--parts", default="calls,guards,hook,step,cold")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     pythons = {"flambeau": sys.executable}
@@ -201,6 +233,8 @@ def _shown(row: str, value: Any) -> str:
         return ""
     if isinstance(value, list) or "calls" in row:
         return str(value)
+    if value < 1e-6:
+        return f"{value * 1e9:.0f} ns"
     return f"{value * 1e6:.2f} µs" if value < 1e-3 else f"{value * 1e3:.1f} ms"
 
 
