@@ -353,3 +353,15 @@ def test_gradients_through_a_base_of_another_shape() -> None:
             a, b = fn(root.view(-1)[:2], root.view(-1)[:2])
             grads += torch.autograd.grad((a * 3 + b).sum() + root.sum(), leaf)
         assert torch.allclose(*grads), rows
+
+
+def test_equal_results_keep_bytes_of_their_own() -> None:
+    """Equal computations are made once, but a program writes one result without the other."""
+
+    def f(p: Any) -> Any:
+        whole = torch.zeros_like(p)
+        return whole, torch.zeros_like(p), torch.zeros_like(p)[1:], whole[1:], p.sin(), p.sin()
+
+    found = aot_function(f)(torch.ones(3))
+    places = [t.untyped_storage().data_ptr() for t in found]
+    assert places[0] == places[3] and len(set(places)) == 5

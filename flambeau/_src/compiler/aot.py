@@ -359,7 +359,7 @@ def cleaned(joint: Joint) -> None:
     """Tidy the joint graph; what it says of its ends follows."""
     inline(joint.graph)
     assertions(joint.graph)
-    tidy(joint.graph)
+    tidy(joint.graph, sorted({r.slot for r in joint.results if r.slot is not None}))
     ends = list(joint.graph.output_node().args[0])
     n = len(joint.outputs)
     joint.outputs, joint.gradients = ends[:n], ends[n:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from flambeau._src.compiler.extents import extents, geometry, is_number
@@ -144,9 +145,41 @@ def _viewed(node: Node) -> Node | None:
     return None
 
 
-def tidy(graph: Graph) -> None:
-    """What serves every back end."""
+def tidy(graph: Graph, returned: Sequence[int] = ()) -> None:
+    """What serves every back end. `returned`: the outputs, by place, that programs get: those that
+    do not share bytes still do not."""
+    before = _roots(graph, returned)
     drop_dead(graph)
     drop_aliases(graph)
     merge_equal(graph)
+    _part(graph, returned, before)
     drop_dead(graph)
+
+
+def _roots(graph: Graph, places: Sequence[int]) -> list[Any]:
+    """The values whose bytes outputs show."""
+    ends = graph.output_node().args[0]
+    found = []
+    for place in places:
+        node: Any = ends[place]
+        source = node if isinstance(node, Node) else None
+        while source is not None:
+            node, source = source, _viewed(source)
+        found.append(node)
+    return found
+
+
+def _part(graph: Graph, places: Sequence[int], before: list[Any]) -> None:
+    """Give outputs that were made one value bytes of their own again."""
+    end = graph.output_node()
+    first: dict[Any, Any] = {}
+    for place, was, now in zip(places, before, _roots(graph, places), strict=True):
+        if not isinstance(now, Node) or first.setdefault(now, was) is was:
+            continue
+        ends = list(end.args[0])
+        with graph.inserting_before(end):
+            clone = overload_of(packet("clone").ops[0])
+            made = graph.create_node("call_function", clone, (ends[place],), {})
+        made.meta = dict(ends[place].meta)
+        ends[place] = made
+        end.args = (type(end.args[0])(ends),)
