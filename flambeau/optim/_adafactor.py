@@ -11,7 +11,9 @@ from flambeau.linalg import vector_norm as _norm
 from ._parameterwise import Parameterwise
 from ._stepping import (
     _get_scalar_dtype,
+    _get_value,
     _to_scalar,
+    add_scaled_,
     check_step_tensors,
     setting_defaults,
 )
@@ -147,29 +149,44 @@ def adafactor(
     for i, param in enumerate(params):
         grad = -grads[i] if maximize else grads[i]
         state_steps[i] += 1
-        step = state_steps[i].item()
+        step = _get_value(state_steps[i])
         least = torch.finfo(param.dtype).eps if eps1 is None else eps1
         weight = step**beta2_decay
-        rate = min(lr, 1 / (step**0.5))
-        size = max(eps2, _norm(param).item() / (param.numel() ** 0.5))
+        rate = _least(lr, 1 / (step**0.5))
+        size = _greatest(eps2, _get_value(_norm(param)) / (param.numel() ** 0.5))
         if weight_decay != 0:
             param.mul_(1 - lr * weight_decay)
         if grad.dim() > 1:
             estimate = _outer_estimate(grad, row_vars[i], col_vars[i], weight, least)
         else:
             variance = variances[i]
-            variance.lerp_(grad.square(), weight)
+            _towards_(variance, grad.square(), weight)
             estimate = variance.clone()
         update = estimate.clamp_(min=least * least).rsqrt_()
         update.mul_(grad)
-        clipping = max(1.0, _norm(update).item() / ((update.numel() ** 0.5) * d))
-        param.add_(update, alpha=-(size * rate) / clipping)
+        clipping = _greatest(1.0, _get_value(_norm(update)) / ((update.numel() ** 0.5) * d))
+        add_scaled_(param, update, -(size * rate) / clipping)
+
+
+def _least(a: Any, b: Any) -> Any:
+    """The smaller number; b is a tensor while compiling."""
+    return torch.clamp(b, max=a) if torch.compiler.is_compiling() else min(a, b)
+
+
+def _greatest(a: float, b: Any) -> Any:
+    """The larger number; b is a tensor while compiling."""
+    return torch.clamp(b, min=a) if torch.compiler.is_compiling() else max(a, b)
+
+
+def _towards_(x: Tensor, end: Tensor, weight: Any) -> None:
+    """``x.lerp_(end, weight)``; the weight is a tensor while compiling."""
+    x.lerp_(end, weight.to(x.dtype) if isinstance(weight, Tensor) else weight)
 
 
 def _outer_estimate(grad: Tensor, row: Any, column: Any, weight: float, least: float) -> Tensor:
     """The squares of the gradient as the outer product of their row and column means."""
     row_mean = _norm(grad, dim=-1, keepdim=True).square_().div_(grad.size(-1))
-    row.lerp_(row_mean, weight)
+    _towards_(row, row_mean, weight)
     column_mean = _norm(grad, dim=-2, keepdim=True).square_().div_(grad.size(-2))
-    column.lerp_(column_mean, weight)
+    _towards_(column, column_mean, weight)
     return (row @ column).div_(row.mean(dim=-2, keepdim=True).clamp_(min=least))

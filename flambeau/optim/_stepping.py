@@ -35,11 +35,19 @@ def _get_value(x: Any) -> Any:
 
 
 def add_quotient_(p: Tensor, a: Tensor, b: Tensor, factor: Any) -> None:
-    """``p += factor * a / b``; the factor is a tensor while compiling."""
-    if isinstance(factor, Tensor):
+    """``p += factor * a / b``; while compiling a factor that is a tensor stays one."""
+    if isinstance(factor, Tensor) and (factor.requires_grad or torch.compiler.is_compiling()):
         p.add_((a / b).mul_(factor))
     else:
         p.addcdiv_(a, b, value=factor)
+
+
+def add_scaled_(p: Tensor, update: Tensor, factor: Any) -> None:
+    """``p += factor * update``; while compiling a factor that is a tensor stays one."""
+    if isinstance(factor, Tensor) and torch.compiler.is_compiling():
+        p.add_(update * factor)
+    else:
+        p.add_(update, alpha=factor)
 
 
 def _stack_if_compiling(x: Any) -> Any:

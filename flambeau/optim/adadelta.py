@@ -9,6 +9,7 @@ from flambeau import Tensor
 from ._parameterwise import Parameterwise
 from ._stepping import (
     _to_scalar,
+    add_scaled_,
     as_real,
     check_capturable,
     check_lr,
@@ -139,4 +140,4 @@ def adadelta(
             delta = delta.clone()
         delta.div_(root).mul_(g)
         past.mul_(rho).addcmul_(delta, delta, value=1 - rho)
-        p.add_(delta, alpha=-lr)
+        add_scaled_(p, delta, -lr)

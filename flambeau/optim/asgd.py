@@ -12,6 +12,7 @@ from ._stepping import (
     _get_scalar_dtype,
     _get_value,
     _to_scalar,
+    add_scaled_,
     as_real,
     check_capturable,
     check_lr,
@@ -147,13 +148,14 @@ def asgd(
         else:
             rate = _get_value(eta)
             p.mul_(1 - lambd * rate)
-            p.add_(g, alpha=-rate)
-        if capturable or _get_value(mu) != 1:
+            add_scaled_(p, g, -rate)
+        on_device = capturable or torch.compiler.is_compiling()
+        if on_device or _get_value(mu) != 1:
             average.add_(p.sub(average).mul_(mu))
         else:
             average.copy_(p)
         next_eta = lr / ((1 + lambd * lr * step) ** alpha)
-        if capturable:
+        if on_device:
             eta.copy_(next_eta)
             mu.copy_(1 / torch.maximum(step - t0, torch.ones_like(step)))
         else:

@@ -11,6 +11,7 @@ from ._stepping import (
     _counter,
     _get_value,
     _to_scalar,
+    add_quotient_,
     as_real,
     check_betas,
     check_capturable,
@@ -176,5 +177,5 @@ def nadam(
         else:
             so_far = _get_value(product)
             root.add_(eps)
-            p.addcdiv_(g, root, value=-lr * (1.0 - mu) / (1.0 - so_far))
-            p.addcdiv_(mean, root, value=(-lr * mu_next) / (1.0 - so_far * mu_next))
+            add_quotient_(p, g, root, -lr * (1.0 - mu) / (1.0 - so_far))
+            add_quotient_(p, mean, root, (-lr * mu_next) / (1.0 - so_far * mu_next))

@@ -164,7 +164,7 @@ def radam(
             root = root.add(eps) if differentiable else root.add_(eps)
             return (correction2**0.5) / root
 
-        if capturable:
+        if capturable or torch.compiler.is_compiling():
             update = torch.where(length > _TRUSTED, rectified() * adaptive(), 1.0)
             p.add_(corrected * lr * update, alpha=-1.0)
         elif length > _TRUSTED:

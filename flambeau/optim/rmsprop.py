@@ -12,6 +12,8 @@ from flambeau import Tensor
 from ._parameterwise import Parameterwise
 from ._stepping import (
     _to_scalar,
+    add_quotient_,
+    add_scaled_,
     as_real,
     check_capturable,
     check_lr,
@@ -167,6 +169,6 @@ def rmsprop(
         root = root.add(eps) if differentiable else root.add_(eps)
         if momentum > 0:
             buffer.mul_(momentum).addcdiv_(g, root)
-            p.add_(buffer, alpha=-lr)
+            add_scaled_(p, buffer, -lr)
         else:
-            p.addcdiv_(g, root, value=-lr)
+            add_quotient_(p, g, root, -lr)

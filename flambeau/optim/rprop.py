@@ -70,12 +70,14 @@ class Rprop(Parameterwise):
 
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         lr = group["lr"]
-        size = complex(lr, lr) if torch.is_complex(p) else float(_to_scalar(lr))
-        return {
-            "step": new_step(p, group),
-            "prev": zeros_like(p),
-            "step_size": torch.full_like(p.grad, size),
-        }
+        if isinstance(lr, Tensor) and torch.compiler.is_compiling():
+            size = torch.full_like(p.grad, 1 + 1j if torch.is_complex(p) else 1.0) * lr
+        else:
+            number = float(_to_scalar(lr))
+            size = torch.full_like(
+                p.grad, complex(number, number) if torch.is_complex(p) else number
+            )
+        return {"step": new_step(p, group), "prev": zeros_like(p), "step_size": size}
 
     def _update(
         self,

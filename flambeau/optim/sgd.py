@@ -11,6 +11,7 @@ from ._parameterwise import Parameterwise
 from ._stepping import (
     _device_dtype_check_for_fused,
     _to_scalar,
+    add_scaled_,
     check_lr,
     check_not_negative,
     fused_operator,
@@ -190,7 +191,7 @@ def sgd(
         if isinstance(lr, Tensor) and lr.requires_grad:
             param.addcmul_(grad, lr, value=-1)
         else:
-            param.add_(grad, alpha=-lr)
+            add_scaled_(param, grad, -lr)
 
 
 def _decayed(grad: Tensor, param: Tensor, weight_decay: Any) -> Tensor:

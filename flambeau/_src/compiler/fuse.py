@@ -349,12 +349,18 @@ class _Grouping:
         self.groups: list[Group] = []
         self.of: dict[Node, int] = {}
         self.by_shape: dict[tuple[Any, ...], list[int]] = {}
+        self.writers: dict[Node, int] = {}  # the group that wrote a value last
 
     def run(self) -> list[Group]:
         for node in self.graph.nodes:
             if node.op in ("placeholder", "output", "get_attr"):
                 continue
             needs = {self.of[n] for n in node.all_input_nodes if n in self.of}
+            needs |= {self.writers[n] for n in node.all_input_nodes if n in self.writers}
+            op = op_of(node)
+            if op is not None and op.schema.is_mutable:
+                self._write(node, needs)
+                continue
             if self._take(node):
                 continue
             m = map_op(node)
@@ -367,6 +373,13 @@ class _Grouping:
                 continue
             self._new(Group([node], after=needs), node)
         return self._ordered()
+
+    def _write(self, node: Node, needs: set[int]) -> None:
+        """A write: after all that read what it may write so far, before all that read it later."""
+        for n in node.all_input_nodes:
+            needs |= {self.of[u] for u in n.users if u in self.of}
+        at = self._new(Group([node], after=needs), node)
+        self.writers.update(dict.fromkeys(node.all_input_nodes, at))
 
     def _take(self, node: Node) -> bool:
         """One of several results of a row operator goes with it."""

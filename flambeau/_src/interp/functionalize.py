@@ -367,11 +367,14 @@ def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
         values = list(_values(args))
         for i in positions:
             v = values[i]
-            values[i] = [aten.clone(x) for x in v] if isinstance(v, list) else aten.clone(v)
+            if v is not None:
+                values[i] = [aten.clone(x) for x in v] if isinstance(v, list) else aten.clone(v)
         out = dispatch(op, tuple(values))
         news = tuple(values[i] for i in positions)
         results = out if isinstance(out, tuple) else (out,)
     for i, new in zip(positions, news, strict=True):
+        if new is None:
+            continue
         targets = args[i] if isinstance(args[i], (list, tuple)) else [args[i]]
         for t, n in zip(targets, new if isinstance(new, list) else [new], strict=True):
             write(t, n)

@@ -303,9 +303,8 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
             node_kwargs,
             tracer.graph._target_to_str(op.name),
         )
-        if op.name.endswith("_") and not op.name.endswith("__"):
-            for t in _flat(args[:1]):
-                tracer._seen[id(t)] = _Seen(weakref.ref(t), node, None)
+        if op.name.endswith("_") and not op.name.endswith("__") and isinstance(args[0], Tensor):
+            tracer._seen[id(args[0])] = _Seen(weakref.ref(args[0]), node, None)
         result = dispatch(op, args)
         constant = None
         if op.name == "lift_fresh_copy" and tracer.node_of(tensors[0]) is None:

@@ -624,12 +624,17 @@ def tensor(
             t = t.to(device)
     else:
         t = _new(data, dtype)
-        t = _placed(t, _device_arg(device))
-        if state.get_active() & ~state.get_suspended():
-            t = aten.lift_fresh(t)
-            t = t.detach() if t.requires_grad else t
+        t = _lifted(_placed(t, _device_arg(device)))
     if requires_grad:
         requiring(t)
+    return t
+
+
+def _lifted(t: Tensor) -> Tensor:
+    """A tensor of numbers as the layers that are active see it."""
+    if state.get_active() & ~state.get_suspended():
+        t = aten.lift_fresh(t)
+        t = t.detach() if t.requires_grad else t
     return t
 
 
@@ -697,7 +702,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
 
         t = share_array(np.asarray(data))
         return t.to(device=None if device is None else _device_arg(device), dtype=dtype)
-    return _placed(_new(data, dtype), _device_arg(device))
+    return _lifted(_placed(_new(data, dtype), _device_arg(device)))
 
 
 def new_tensor(

@@ -71,6 +71,21 @@ def optimizers():
     yield "adam_amsgrad", lambda p: o.Adam(p, lr=0.1, amsgrad=True, foreach=False)
     yield "rmsprop", lambda p: o.RMSprop(p, lr=0.1)
     yield "adagrad", lambda p: o.Adagrad(p, lr=0.1)
+    yield "adam_fused", lambda p: o.Adam(p, lr=0.1, fused=True)
+    yield "rmsprop_centered", lambda p: o.RMSprop(p, lr=0.1, momentum=0.9, centered=True)
+    for name in ("Adadelta", "Adamax", "NAdam", "RAdam", "ASGD", "Rprop"):
+        kind = getattr(o, name)
+        yield name.lower(), lambda p, kind=kind: kind(p, lr=0.1)
+        yield f"{name.lower()}_foreach", lambda p, kind=kind: kind(p, lr=0.1, foreach=True)
+    yield "nadam_decoupled", lambda p: o.NAdam(p, weight_decay=0.1, decoupled_weight_decay=True)
+    yield "adafactor", lambda p: o.Adafactor(p)
+    for name in (
+        ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam")
+        + ("ASGD", "Rprop", "Adafactor")
+    ):  # fmt: skip
+        kind, more = getattr(o, name), {"foreach": False}
+        rate = lambda p, k=kind, more=more: k(p, lr=torch.tensor(0.01), **more)  # noqa: E731
+        yield f"{name.lower()}_rate", rate
 
 
 def _register(name, make):
@@ -82,7 +97,8 @@ def _register(name, make):
 
         step.__name__ = f"{name}_step_{steps}"
         # Numbers made of the step count are 0-dim tensors in a graph: divided by, not multiplied.
-        rounding = 0.0 if name.startswith(("sgd", "rms")) else 2e-7
+        plain = name.startswith(("sgd", "rms")) and not name.endswith("_rate")
+        rounding = 0.0 if plain else 2e-7
         program(with_grads(make, steps), graphs=1, rounding=rounding)(step)
 
 
