@@ -24,11 +24,13 @@ typedef _PyInterpreterFrame Frame;
 #define SET_CODE(f, c) ((f)->f_executable = (PyObject *)(c), (f)->instr_ptr = _PyCode_CODE(c))
 #define SKIP_ONE(f) ((f)->instr_ptr++)
 #define STARTED(f) ((f)->instr_ptr != _PyCode_CODE(CODE_OF(f)))
+#define CALLER(ts) ((ts)->current_frame)         /* of a frame that has not begun */
 #else
 #define CODE_OF(f) ((f)->f_code)
 #define SET_CODE(f, c) ((f)->f_code = (c), (f)->prev_instr = _PyCode_CODE(c) - 1)
 #define SKIP_ONE(f) ((f)->prev_instr++)
 #define STARTED(f) ((f)->prev_instr != _PyCode_CODE(CODE_OF(f)) - 1)
+#define CALLER(ts) ((ts)->cframe->current_frame)
 #endif
 #if PY_VERSION_HEX >= 0x030C0000
 #define FUNCTION_OF(f) ((f)->f_funcobj)
@@ -62,7 +64,7 @@ typedef struct Known {            /* all versions under one key */
     Version **versions;
     struct Known *next;
 } Known;
-typedef struct { int skip; Known *known; } Cache;
+typedef struct { int skip, resumes; Known *known; } Cache;   /* resumes: see release_arguments */
 
 /* ---- what is known of a thread; kept in its dict, so that its end takes the hook out ---- */
 typedef struct { PyObject_HEAD PyObject *callback, *key; int paused; } Local;
@@ -293,6 +295,19 @@ static PyObject *ask(Frame *f, PyCodeObject *co, Local *me) {
     Py_DECREF(me); Py_DECREF(callback); Py_DECREF(names);
     return r;
 }
+/* With a hook in the interpreter a caller's stack keeps the arguments of a call to its end. What goes on after a
+   graph break is called by code that stands before `RESUME` and has nothing else on its stack: there they are
+   let go, so that an object ends when the program forgets it. */
+static void release_arguments(PyThreadState *ts, Frame *f, PyCodeObject *co) {
+    Frame *caller = CALLER(ts);
+    if (!caller || caller->owner != FRAME_OWNED_BY_THREAD || !STARTED(caller) || !_PyFrame_IsIncomplete(caller)) return;
+    PyCodeObject *by = CODE_OF(caller);
+    int n = arguments_of(co);
+    PyObject **given = caller->localsplus + by->co_nlocalsplus + 2;    /* above the callable and its NULL */
+    if (2 + n > by->co_stacksize) return;
+    for (int i = 0; i < n; i++) if (given[i] != f->localsplus[i] || !given[i]) return;
+    for (int i = 0; i < n; i++) { given[i] = Py_NewRef(Py_None); Py_DECREF(f->localsplus[i]); }
+}
 static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
     char here;
     if (__builtin_expect(&here < stack_floor, 0) || !stack_floor) {
@@ -306,6 +321,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
     if (!me || !me->callback || me->paused || throwing || f->owner != FRAME_OWNED_BY_THREAD) return run(ts, f, throwing);
     PyCodeObject *co = CODE_OF(f);
     Cache *c = cache_of(co);
+    if (c && c->resumes) release_arguments(ts, f, co);
     if ((c && c->skip) || !(co->co_flags & CO_OPTIMIZED) || STARTED(f)) return run(ts, f, 0);
     Known *k = c ? known_under(c, me->key) : NULL;
     if (k) {
@@ -421,6 +437,12 @@ static PyObject *frame_skip(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (k) k->skip = 1; else c->skip = 1;
     Py_RETURN_NONE;
 }
+static PyObject *frame_resumes(PyObject *m, PyObject *code) {
+    Cache *c = cache_made(code);
+    if (!c) return NULL;
+    c->resumes = 1;
+    Py_RETURN_NONE;
+}
 static PyObject *frame_skipped(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n != 2 || !PyCode_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "frame_skipped(code, key)"); return NULL; }
     Cache *c = cache_of((PyCodeObject *)a[0]);
@@ -452,7 +474,8 @@ static PyMethodDef methods[] = {
     {"frame_set", frame_set, METH_O}, {"frame_get", frame_get, METH_NOARGS}, {"frame_add", (PyCFunction)frame_add, METH_FASTCALL},
     {"frame_entries", frame_entries, METH_O}, {"frame_skip", (PyCFunction)frame_skip, METH_FASTCALL},
     {"frame_skipped", (PyCFunction)frame_skipped, METH_FASTCALL}, {"frame_reset", frame_reset, METH_O},
-    {"frame_stats", frame_stats, METH_NOARGS}, {"frame_force_apart", frame_force_apart, METH_O}, {0}};
+    {"frame_stats", frame_stats, METH_NOARGS}, {"frame_force_apart", frame_force_apart, METH_O},
+    {"frame_resumes", frame_resumes, METH_O}, {0}};
 int fl_frame_init(PyObject *m) {
     if ((extra_index = REQUEST_EXTRA(cache_free)) < 0) { PyErr_SetString(PyExc_SystemError, "no room for a code's extra"); return -1; }
     if (!(str_key = PyUnicode_InternFromString("key")) || !(str_check = PyUnicode_InternFromString("check")) || PyType_Ready(&LocalType) < 0) return -1;

@@ -43,6 +43,9 @@ _DESCRIPTORS = (
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
 )
+#: Native code that only puts a value into `__dict__` or gives it to a descriptor.
+_SETTING = (object.__setattr__, BaseException.__setattr__, types.FunctionType.__setattr__)
+_DELETING = (object.__delattr__, BaseException.__delattr__, type.__delattr__)
 
 
 class Super:
@@ -108,7 +111,7 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
     kind = type(obj)
     known = s.heap.known(obj)
     if name == "__dict__":
-        return s.heap.whole_dict(known) if known is not None else s.native(getattr, obj, name)
+        return s.heap.whole_dict(known) if known is not None else s.heap.dict_of(obj)
     if name == "__class__":
         return kind
     attr = lookup(kind, name)
@@ -306,6 +309,7 @@ def _of_class(s: Session, cls: type, name: str) -> Any:
     if name in ("__dict__", "__mro__", "__name__", "__qualname__", "__module__", "__bases__"):
         return s.native(getattr, cls, name)
     if type(cls).__module__ == "enum" or (isinstance(cls, type) and _is_enum(cls)):
+        classes.check_enumeration(cls)
         return s.native(getattr, cls, name)
     if attr is MISSING:
         if type(meta) is types.FunctionType:
@@ -437,6 +441,8 @@ def set_(s: Session, obj: Any, name: str, value: Any) -> None:
             return
         s.call(method, (obj, name, value), {})
         return
+    if method not in _SETTING and not isinstance(obj, (type, types.ModuleType)):
+        raise Unsupported(f"The attributes of a {kind.__name__} are set by native code.")
     generic_set(s, obj, name, value)
 
 
@@ -532,6 +538,8 @@ def delete(s: Session, obj: Any, name: str) -> None:
             raise Unsupported(f"The attribute {name} of a module is deleted.")
         s.call(method, (obj, name), {})
         return
+    if method not in _DELETING:
+        raise Unsupported(f"The attributes of a {kind.__name__} are deleted by native code.")
     generic_delete(s, obj, name)
 
 

@@ -153,6 +153,14 @@ def _dir(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported("`dir` of an object is asked for.")
 
 
+def _getframe(s: Session, args: Any, kwargs: Any) -> Any:
+    outwards, frame = args[0] if args else 0, s.frame
+    while frame is not None and outwards > 0:
+        outwards, frame = outwards - 1, frame.parent
+    own = frame is not None and frame.parent is None
+    raise Unsupported("The program looks at a frame.", "Do it outside.", whole=own)
+
+
 def _hash(s: Session, args: Any, kwargs: Any) -> Any:
     (value,) = args
     method = attributes.special(type(value), "__hash__")
@@ -404,6 +412,7 @@ FUNCTIONS: dict[Any, Handler] = {
     callable: _callable,
     id: _id,
     vars: _vars,
+    sys._getframe: _getframe,
     dir: _dir,
     hash: _hash,
     any: _any,
@@ -690,6 +699,8 @@ def _copying(s: Session, args: Any, kwargs: Any) -> Any:
 
 def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """A function under `functools.lru_cache`: interpreted without the cache."""
+    if s.options.own_caches:
+        raise Unsupported("The cache of a function is kept by native code.")
     return s.call(attributes.get(s, fn, "__wrapped__"), args, kwargs)
 
 

@@ -533,4 +533,8 @@ def _referent(s: Session, reference: Any) -> Any:
     source = s.heap.source_of(reference)
     if source is None:
         raise Unsupported("A weak reference is made and used in the function.")
-    return s.heap.enter(reference(), CallSource(source, "__call__"))
+    value = reference()
+    met = id(value) in s.heap.by_real or id(value) in s.arguments
+    if met and not isinstance(value, Tensor):  # parameters are their modules'
+        raise Unsupported("A weak reference to an object is used that the program may forget.")
+    return s.heap.enter(value, CallSource(source, "__call__"))

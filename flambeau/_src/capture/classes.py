@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.iteration import UserIterator, native_iterable
 from flambeau._src.capture.lookup import special
+from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
@@ -19,7 +20,7 @@ from flambeau._src.interp.fake import FakeTensor
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["construct", "instantiate", "is_instance", "is_subclass", "type_of"]
+__all__ = ["check_enumeration", "construct", "instantiate", "is_instance", "is_subclass", "type_of"]
 
 
 def type_of(s: Session, value: Any) -> type:
@@ -101,6 +102,12 @@ _NATIVE: dict[type, bool] = {
 }
 
 
+def check_enumeration(cls: Any) -> None:
+    """Refuse an enumeration that is being made: its members are still coming."""
+    if cls.__dict__.get("__new__") is not enum.Enum.__new__:
+        raise Unsupported(f"The enumeration {cls.__name__} is still being made.")
+
+
 def is_native_class(cls: type) -> bool:
     """Whether the class is one whose constructor may run on inside values."""
     return cls in _NATIVE or cls.__module__ in ("itertools", "operator", "_operator")
@@ -116,6 +123,7 @@ def instantiate(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     meta_call = special(type(cls), "__call__")
     if type(meta_call) is types.FunctionType:
         if isinstance(cls, enum.EnumMeta):
+            check_enumeration(cls)
             return s.native(cls, *args, **kwargs)
         return s.call(meta_call, (cls, *args), kwargs)
     return construct(s, cls, args, kwargs)
@@ -151,6 +159,10 @@ def _new(
     if new is object.__new__:
         if (args or kwargs) and init is object.__init__:
             return s.raise_(TypeError(f"{cls.__name__}() takes no arguments"))
+        if stateful(cls):
+            raise Unsupported(f"A {cls.__name__} is made, which native code does not allow.")
+        if hasattr(cls, "__del__"):
+            raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
         return s.heap.made(object.__new__(cls))
     if issubclass(cls, BaseException):
         return s.heap.made(s.native(new, cls, *args))

@@ -39,7 +39,7 @@ def effects(s: Session) -> list[Effect]:
             for kind in {e.kind for e in changes} - {"iterator"}:
                 check_writes(type(known.inside), kind)
             out += changes
-        elif known.attrs or known.read:
+        if known.attrs or known.read:
             out += _attributes(known)
     for info in s.tensors.values():
         if info.source is not None:

@@ -80,6 +80,9 @@ def capture(
         try:
             return _attempt(session, frame, code, stop, limit)
         except Unsupported as found:
+            found.__traceback__ = found.__context__ = None  # they hold the program's objects
+            if found.whole:
+                return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
             if limit is not None and (stop is None or session.step >= stop):
                 # The state at the break itself cannot leave the graph: nothing can be gained here.
                 where = _where(found, frame)
@@ -99,6 +102,7 @@ def capture(
             raise InternalError(f"{type(error).__name__}: {error}", frame.where()) from error
         finally:
             before.put()
+            session.close()
     return Skip("The breaks of the function do not settle.", True, None)
 
 
@@ -120,6 +124,7 @@ def _outer_frame(
 ) -> Frame:
     prepared = prepare(code, PREPARED)
     slots: list[Any] = [NULL] * len(prepared.slots)
+    session.arguments = {id(v) for v in arguments.values()}
     free = len(slots) - len(code.co_freevars)
     for i, name in enumerate(code.co_varnames):
         if name in arguments and i < free:

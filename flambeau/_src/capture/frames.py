@@ -36,6 +36,7 @@ __all__ = [
     "entries",
     "forget",
     "get_callback",
+    "goes_on",
     "prepare",
     "run_with",
     "set_callback",
@@ -58,6 +59,7 @@ class Hook:
         self.skip = _native.frame_skip
         self.skipped = _native.frame_skipped
         self.forget = _native.frame_reset
+        self.goes_on = _native.frame_resumes
 
     def prepare(self, fn: F) -> F:
         """A callable whose calls are offered: any is."""
@@ -124,6 +126,9 @@ class Wrapper:
         """Whether the code is not offered to the callbacks of `key`."""
         found = self.known.get(id(code))
         return found is not None and _is_skipped(found[1], key)
+
+    def goes_on(self, code: types.CodeType) -> None:
+        """The code is what follows a graph break."""
 
     def forget(self, code: types.CodeType) -> None:
         """Drop the versions of a code object and offer it again."""
@@ -249,6 +254,7 @@ entries = FRONT.entries
 skip = FRONT.skip
 skipped = FRONT.skipped
 forget = FRONT.forget
+goes_on = FRONT.goes_on
 prepare = FRONT.prepare
 
 

@@ -213,7 +213,7 @@ def _expression(guard: Guard, scope: dict[str, Any]) -> str:
 def _literal(value: Any) -> str | None:
     """The text of a constant, if it reads back as itself."""
     if type(value) in (int, str, bytes, bool, type(None)):
-        return repr(value)
+        return _shown(value)
     if type(value) in (tuple, list):
         parts = [_literal(v) for v in value]
         if all(p is not None for p in parts):
@@ -222,6 +222,16 @@ def _literal(value: Any) -> str | None:
                 return f"[{shown}]"
             return f"({shown},)" if len(parts) == 1 else f"({shown})"
     return None
+
+
+def _shown(value: Any) -> str:
+    """A value for people; huge numbers have no decimal text."""
+    if type(value) is int and value.bit_length() > 2_000:
+        return hex(value)
+    try:
+        return repr(value)
+    except Exception:  # the program's own
+        return object.__repr__(value)
 
 
 def _lines(guard: Guard, scope: dict[str, Any]) -> Iterator[str]:
@@ -235,7 +245,7 @@ def _lines(guard: Guard, scope: dict[str, Any]) -> Iterator[str]:
     if note:
         yield f"# {note}".replace("\n", " ")
     for name in list(scope)[before:]:
-        yield f"# {name} = {scope[name]!r}".replace("\n", " ")[:300]
+        yield f"# {name} = {_shown(scope[name])}".replace("\n", " ")[:300]
     yield expression
 
 
@@ -275,7 +285,7 @@ def difference(guard: Guard, variables: Mapping[str, Any], globals_: Mapping[str
                 return f"type({guard.source}) is {guard.expected.__name__}: {type(value).__name__}"
             if guard.kind is Kind.LENGTH:
                 return f"len({guard.source}) == {guard.expected}: {len(value)}"
-            return f"{guard.source} == {guard.expected!r}: {value!r}"[:300]
+            return f"{guard.source} == {_shown(guard.expected)}: {_shown(value)}"[:300]
     except Exception as e:
         return f"{_plain(guard)}: {type(e).__name__}: {e}"
     return _plain(guard)
@@ -290,6 +300,6 @@ def _plain(guard: Guard) -> str:
     if guard.kind is Kind.NOT_SAME:
         return "different objects: " + ", ".join(map(str, guard.expected))
     expected = guard.expected
-    shown: str = expected.__name__ if isinstance(expected, type) else repr(expected)
+    shown: str = expected.__name__ if isinstance(expected, type) else _shown(expected)
     template = str(guard.kind.value)
     return template.replace("E", shown[:200]).replace("v", str(guard.source), 1)

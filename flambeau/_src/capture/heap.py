@@ -74,6 +74,7 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # instances and functions that the program made
         self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
         self.distinct: list[Source] = []  # sources that must give different objects
+        self.dicts: dict[int, Any] = {}  # the instance whose `__dict__` a dict is, by the dict
 
     # ---- entering ----
 
@@ -91,6 +92,8 @@ class Heap:
             else:
                 self.guard(Kind.EQUALS, source, value)
             return value
+        if id(value) in self.dicts and id(value) not in self.by_real:
+            raise Unsupported("The `__dict__` of an object is used as a dict of its own.")
         known = self.by_real.get(id(value))
         if known is not None:
             if known.source != source:
@@ -119,7 +122,9 @@ class Heap:
                 self.enter(value.__self__, AttrSource(source, "__self__")),
             )
             return self._know(value, made, source).inside
-        if kind is functools.partial and not value.__dict__:
+        if hasattr(kind, "__del__"):
+            raise Unsupported(f"A {kind.__name__} is told of its end, which may come earlier.")
+        if kind is functools.partial and not value.__reduce__()[2][3]:  # `__dict__` would make one
             self.guard(Kind.TYPE, source, kind)
             partial = functools.partial(
                 self.enter(value.func, AttrSource(source, "func")),
@@ -215,12 +220,30 @@ class Heap:
         """Whether the program made this instance or function."""
         return id(value) in self.fresh
 
+    def forget(self) -> None:
+        """Let go of all objects."""
+        for table in (
+            self.by_real,
+            self.by_inside,
+            self.opaque,
+            self.fresh,
+            self.cells,
+            self.dicts,
+        ):
+            table.clear()
+
     # ---- attributes of outside instances ----
 
     def instance_dict(self, known: Known) -> dict[str, Any] | None:
         """The real `__dict__` of an outside instance, None where it has none."""
         found = getattr(known.real, "__dict__", None)
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        if self.dicts.setdefault(id(found), known.real) is not known.real or (
+            id(found) in self.by_real and not known.whole
+        ):
+            raise Unsupported("The `__dict__` of an object is used as a dict of its own.")
+        return found
 
     def has_attribute(self, known: Known, name: str) -> bool:
         """Whether the instance's own `__dict__` has the name (guarded)."""
@@ -267,7 +290,16 @@ class Heap:
             known.attrs = now
             known.whole = True
             known.read.setdefault("", None)
+            whole = Known(real, now, base)
+            self.by_real[id(real)] = self.by_inside[id(now)] = whole
         return known.attrs
+
+    def dict_of(self, made: Any) -> dict[str, Any]:
+        """The `__dict__` of an instance that the program made."""
+        found: dict[str, Any] = self.session.native(getattr, made, "__dict__")
+        if type(found) is dict and self.is_made(made):
+            self.dicts[id(found)] = made
+        return found
 
     # ---- cells ----
 

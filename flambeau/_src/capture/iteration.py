@@ -81,6 +81,8 @@ def iterator(s: Session, value: Any) -> Any:
         return iter(unbound(s, value))
     method = special(kind, "__iter__")
     if isinstance(value, enum.EnumMeta):
+        if value.__dict__.get("__new__") is not enum.Enum.__new__:
+            raise Unsupported(f"The enumeration {value.__name__} is still being made.")
         return iter(list(value))
     if method is None:
         if special(kind, "__getitem__") is not None:

@@ -26,9 +26,10 @@ __all__ = [
 class Unsupported(BaseException):
     """The graph ends here. No Exception: user code that is being captured must not catch it."""
 
-    def __init__(self, reason: str, remedy: str = "") -> None:
+    def __init__(self, reason: str, remedy: str = "", whole: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.whole = whole  # the function must run as it is: what follows needs its own frame
         self.remedy = remedy or "Move this out of the compiled function, or accept the break."
         self.where: tuple[str, int, str] | None = None
         self.stack: tuple[tuple[str, int, str], ...] = ()
@@ -86,6 +87,8 @@ class CaptureOptions:
         fullgraph: no break is wanted (the driver raises; the capture reports as ever).
         keep_empty: replace code that meets no operator too (to test the capture); else such a call
             gives guards for the code as it is.
+        own_caches: what stands under `functools.lru_cache` is called, with its cache; else it is
+            interpreted without one, as PyTorch does it.
         longest: how many jumps and calls are followed before the graph ends; 0: all.
         dynamic: None, True or False, as `compile` takes it.
         sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
@@ -100,6 +103,7 @@ class CaptureOptions:
 
     fullgraph: bool = False
     keep_empty: bool = False
+    own_caches: bool = False
     longest: int = 0
     dynamic: bool | None = None
     sizes: dict[str, list[int | None]] | None = None

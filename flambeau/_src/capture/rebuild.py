@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
+from flambeau._src.capture.attributes import Super
 from flambeau._src.capture.bytecode import make
 from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.interpreter import Pending
 from flambeau._src.capture.iteration import SequenceIterator, UserIterator
-from flambeau._src.capture.natives import ITERATORS
+from flambeau._src.capture.natives import ITERATORS, stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
@@ -81,7 +82,7 @@ class Rebuild:
 
     def need(self, value: Any) -> None:
         """Plan a value and all that it is made of."""
-        plan = self._plan_of(value)
+        plan = self.plan_of(value)
         plan.uses += 1
         if plan.open:
             plan.cyclic = True
@@ -103,7 +104,8 @@ class Rebuild:
         """A source is loaded before anything changes."""
         self.sources.setdefault(source, None)
 
-    def _plan_of(self, value: Any) -> Plan:
+    def plan_of(self, value: Any) -> Plan:
+        """How the value is made."""
         plan = self.plans.get(id(value))
         if plan is None:
             plan = self.plans[id(value)] = self._make_plan(value)
@@ -135,20 +137,25 @@ class Rebuild:
         source = s.heap.source_of(value)
         if source is not None:
             return Plan(value, "source", extra=source)
+        if s.heap.is_made(value):
+            return self._made(value, kind)
         if is_plain(value) or is_reference(value) or isinstance(value, types.ModuleType):
             return Plan(value, "const")
+        owner = s.heap.dicts.get(id(value))
+        if owner is not None:
+            return Plan(value, "dict of", [owner])
         maker = _PLANS.get(kind)
         if maker is not None:
             return maker(self, value)
         if kind in ITERATORS:
             return self._reduced(value)
-        if kind is types.FunctionType or s.heap.is_made(value):
-            return self._made(value, kind)
+        if kind is types.FunctionType:
+            return Plan(value, "const")
         if isinstance(value, BaseException):
             return self._exception(value, kind)
         if isinstance(value, tuple):
             return self._tuple(value, kind)
-        if library.is_library(kind.__module__) or type(value).__module__ == "functools":
+        if library.is_library(kind.__module__) and not kind.__module__.startswith(__package__):
             return Plan(value, "const")
         raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
 
@@ -167,8 +174,6 @@ class Rebuild:
 
     def _made(self, value: Any, kind: type) -> Plan:
         if kind is types.FunctionType:
-            if not self.session.heap.is_made(value):
-                return Plan(value, "const")
             if value.__dict__ and set(value.__dict__) - {"__wrapped__"}:
                 raise Unsupported("A function with attributes leaves the graph.")
             parts = [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
@@ -185,6 +190,8 @@ class Rebuild:
                 raise Unsupported("A tuple with attributes leaves the graph.")
             return self._tuple(value, kind)
         if isinstance(value, (str, int, float, bytes, frozenset, collections.deque)):
+            raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
+        if stateful(kind):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 
@@ -427,6 +434,10 @@ def _plan_shim(r: Rebuild, value: Any) -> Plan:
     return Plan(value, "same", [value.fn])
 
 
+def _plan_super(r: Rebuild, value: Any) -> Plan:
+    return Plan(value, "call", [value.cls, value.self_], (super, ()))
+
+
 def _plan_user_iterator(r: Rebuild, value: Any) -> Plan:
     return Plan(value, "same", [value.inside])
 
@@ -464,6 +475,7 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     types.BuiltinFunctionType: _plan_bound,
     types.MethodWrapperType: _plan_bound,
     Shim: _plan_shim,
+    Super: _plan_super,
     UserIterator: _plan_user_iterator,
     SequenceIterator: _plan_sequence,
     Generator: _plan_generator,
@@ -558,6 +570,7 @@ _EMIT: dict[str, Callable[[Rebuild, Plan], Code]] = {
     "dict": _emit_dict,
     "call": _emit_call,
     "same": lambda r, plan: r.value(plan.parts[0]),
+    "dict of": lambda r, plan: r.value(plan.parts[0]) + make.load_attr("__dict__"),
     "partial": _emit_partial,
     "generator": _emit_generator,
     "function": _emit_function,

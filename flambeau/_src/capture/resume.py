@@ -28,6 +28,7 @@ from flambeau._src.capture.emit import Emission, begin, finish
 from flambeau._src.capture.interpreter import NULL, Frame
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.scopes import NULL_FIRST
+from flambeau._src.capture.source import LocalSource
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -36,6 +37,7 @@ __all__ = ["broken", "in_loop"]
 
 Code = list[Instruction]
 _STACK = "___stack_"
+_FIRST = "___first"
 _FIXED = ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "WITH_EXCEPT_START", "CHECK_EXC_MATCH")
 _ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 _JUMPS = ("POP_JUMP", "JUMP_IF")
@@ -87,6 +89,9 @@ class _Break:
             and bool(flag[0] if isinstance(flag, tuple) else flag)
         )
         self.live = self._live_locals()
+        self.bound = {n for n, _ in self.live}
+        self.cells = frozenset(n for n, v in self.live if type(v) is types.CellType)
+        self.arguments: list[str] = []
         self.resumes: list[CodeType] = []
         self.unseen: Code = []  # goes before `RESUME`
 
@@ -108,11 +113,13 @@ class _Break:
         """The replacement, and the resume codes."""
         frame, emission = self.frame, self.emission
         stack = list(frame.stack)
-        values = [v for v in stack if v is not NULL] + [v for _, v in self.live]
+        moved = [(n, v) for n, v in self.live if not self._in_place(n, v)]
+        values = [v for v in stack if v is not NULL] + [v for _, v in moved]
         emission.need(values)
         emission.rebuild.counter += 1  # names of this break differ from those of plain code
         body, names = emission.body(values)
         program = begin(frame)
+        self.arguments = list(program.varnames)
         out = program.instructions
         out += body
         if len(values) == 1 and not names:  # the one value was left on the stack
@@ -120,38 +127,57 @@ class _Break:
             out += make.store_fast(names[0])
         where = iter(names)
         places: list[str | None] = [None if v is NULL else next(where) for v in stack]
-        locals_ = dict(zip([n for n, _ in self.live], where, strict=True))
-        if self.ins.opname in _ENDS:
-            self._native_end(out, places)
-            self._guarded(program, out, places, locals_, frozenset())
-            return finish(program), []
+        self._as_it_was(program, places, dict(zip([n for n, _ in moved], where, strict=True)))
         depth = self._depth()
-        used = self._operands(len(stack))
-        below = places[: len(stack) - used]
-        kept = self._kept(below, depth)
-        start = len(out)
-        for place in kept:
-            assert place is not None
-            out += make.load_fast(place)
-        out += self._push(places[len(stack) - used :])
+        if self.ins.opname in _ENDS:
+            if depth is not None:
+                raise Unsupported("A raise inside a handler's range ends the graph.")
+            out.append(self.ins.copy())
+            return finish(program), []
         native = [*(x.copy() for x in self.prefix), self._native()]
         out += native
+        used = self._operands(len(stack))
+        below = [p is None for p in places[: len(stack) - used]]
         if self.ins.target is None:
             made = 1 if self.callable else self._results(used)
-            out += self._tail(self.at + 1, below, kept, made, locals_)
+            out += self._tail(self.at + 1, below, made)
         else:
             taken = make.label()
             native[-1].target = taken[0]
             made, jumped = self._jump_results(used)
-            out += self._tail(self.at + 1, below, kept, made, locals_)
+            out += self._tail(self.at + 1, below, made)
             goal = frame.prepared.index[id(self.ins.target)]
-            out += taken + self._tail(goal, below, kept, jumped, locals_)
-        if depth is not None:
-            self._protect(program, native[0], native[-1], locals_, start)
-        out = program.instructions
+            out += taken + self._tail(goal, below, jumped)
         begins = next(i for i, x in enumerate(out) if x.opname == "RESUME")
         out[begins:begins] = make.jump(out[begins]) + self.unseen
+        if depth is not None:
+            self._protect(program, native[0], native[-1])
         return finish(program), self.resumes
+
+    def _in_place(self, name: str, value: Any) -> bool:
+        """Whether the variable is an argument that still is what it was."""
+        plan = self.emission.rebuild.plan_of(value)
+        return plan.kind == "source" and plan.extra == LocalSource(name)
+
+    def _as_it_was(
+        self, program: Program, places: list[str | None], locals_: dict[str, str]
+    ) -> None:
+        """Stack and variables as the instruction finds them in the function's own code, so that
+        whoever looks at the frame, or waits for the end of an object, sees no difference."""
+        out = program.instructions
+        used = list(dict.fromkeys(x.argval for x in out if x.opname == "STORE_FAST"))
+        for place in places:
+            out += make.null() if place is None else make.load_fast(place)
+        program.cellvars = sorted(self.cells)
+        for name in self.arguments:
+            if name not in self.bound:
+                out += make.delete_fast(name)
+        for name, place in locals_.items():
+            if name in self.cells:
+                out += make.make_cell(name)  # CPython asks whether that has been run
+            out += make.load_fast(place) + make.store_fast(name)
+        for name in used:
+            out += make.delete_fast(name)
 
     def _native(self) -> Instruction:
         """The instruction at the break, as the replacement runs it."""
@@ -214,140 +240,71 @@ class _Break:
             return None
         return ins.arg
 
-    def _push(self, places: list[str | None]) -> Code:
-        out: Code = []
-        for place in places:
-            out += make.null() if place is None else make.load_fast(place)
-        return out
-
     def _depth(self) -> int | None:
         """The stack depth of the handler around the instruction, None where there is none."""
         entry = self.frame.prepared.protected.get(self.at)
         return None if entry is None else entry[1]
 
-    def _kept(self, below: list[str | None], depth: int | None) -> list[str | None]:
-        if depth is None:
-            return []
-        kept = below[:depth]
-        if None in kept or len(kept) < depth:
-            raise Unsupported("The break is in an expression with a handler of its own.")
-        return kept
-
     # ---- what follows ----
 
-    def _tail(
-        self,
-        goal: int,
-        below: list[str | None],
-        kept: list[str | None],
-        made: int,
-        locals_: dict[str, str],
-    ) -> Code:
-        """Call the function that goes on at `goal` with the stack and the variables."""
+    def _tail(self, goal: int, below: list[bool], made: int) -> Code:
+        """Call the function that goes on at `goal` with the stack and the variables. `below` says
+        of what lies under the results whether it is NULL. Nothing is left in this frame."""
         frame = self.frame
         rebuild = self.emission.rebuild
-        results = [rebuild.temporary() for _ in range(made)]
+        places = [rebuild.temporary() for _ in range(len(below) + made)]
         out: Code = []
-        for name in reversed(results):
+        for name in reversed(places):
             out += make.store_fast(name)
-        for _ in kept:
-            out += make.pop_top()
-        cells = self._cells()
-        plain = [n for n in locals_ if n not in cells]
-        nulls = tuple(p is None for p in (*below, *results))
+        nulls = (*below, *[False] * made)
+        values = [p for p, null in zip(places, nulls, strict=True) if not null]
         if self.callable:  # the value, and the NULL that was left out
             nulls = (*nulls[:-1], *((True, False) if NULL_FIRST else (False, True)))
         if self.ins.opname in ("STORE_FAST", "DELETE_FAST"):
             raise Unsupported(f"No break is possible at {self.ins.opname}.")
-        code = resume_code(self.session, frame, goal, nulls, tuple(plain), cells)
+        plain = [n for n, _ in self.live if n not in self.cells]
+        code, first = resume_code(self.session, frame, goal, nulls, tuple(plain), self.cells)
         self.resumes.append(code)
-        load = make.load_const(code)
+        rest = make.label()
+        begin = rest[0]
+        for name in code.co_freevars:
+            rest += make.load_closure(name)
         if code.co_freevars:
-            closure: Code = []
-            for name in code.co_freevars:
-                if name in locals_:
-                    closure += make.load_fast(locals_[name])
-                else:
-                    closure += make.load_closure(name)
-            closure += make.build_tuple(len(code.co_freevars))
-            function = closure + load + make.make_function(make.CLOSURE)
-        else:
-            function = load + make.make_function()
-        rest = function + make.callable_on_top()
-        arguments = [
-            *[p for p in (*below, *results) if p is not None],
-            *[locals_[n] for n in plain],
-        ]
-        for name in arguments:
+            rest += make.build_tuple(len(code.co_freevars))
+        rest += make.load_const(code)
+        rest += make.make_function(make.CLOSURE if code.co_freevars else 0)
+        rest += make.callable_on_top()
+        if first is not None:
+            empty = dict(self.live)[first] == types.CellType()
+            rest += make.load_const(None) if empty else make.load_deref(first)
+        for name in (*plain, *values):
             rest += make.load_fast(name)
-        begin = make.label()
-        rest += make.call(len(arguments)) + make.return_value()
-        self.unseen += make.located(
-            begin + rest, self.ins.where or Positions(frame.code.co_firstlineno)
-        )
-        return out + make.jump(begin[0])
+        for name in (*self.bound, *values):
+            rest += make.delete_fast(name)
+        rest += make.call(code.co_argcount) + make.return_value()
+        where = self.ins.where or Positions(frame.code.co_firstlineno)
+        self.unseen += make.located(rest, where)
+        return out + make.jump(begin)
 
-    def _cells(self) -> frozenset[str]:
-        return frozenset(n for n, v in self.live if type(v) is types.CellType)
+    # ---- handlers around the break ----
 
-    # ---- instructions that end the function, and handlers around the break ----
-
-    def _native_end(self, out: Code, places: list[str | None]) -> None:
-        op = self.ins.opname
-        used = {"RETURN_VALUE": 1, "RETURN_CONST": 0, "RERAISE": 1}.get(op, self.ins.arg or 0)
-        out += self._push(places[len(places) - used :])
-        self.end_start = self.ins.copy()
-        out.append(self.end_start)
-
-    def _guarded(
-        self,
-        program: Program,
-        out: Code,
-        places: list[str | None],
-        locals_: dict[str, str],
-        cells: frozenset[str],
-    ) -> None:
-        if self._depth() is not None:
-            raise Unsupported("A raise inside a handler's range ends the graph.")
-
-    def _protect(
-        self,
-        program: Program,
-        first: Instruction,
-        last: Instruction,
-        locals_: dict[str, str],
-        at: int,
-    ) -> None:
+    def _protect(self, program: Program, first: Instruction, last: Instruction) -> None:
         """Handlers around the break: the original code follows, entered through them alone."""
         frame = self.frame
-        if self._cells():
-            raise Unsupported("A break in a handler's range, with variables in cells.")
         original = decode(frame.code)
         index = {id(x): i for i, x in enumerate(original.instructions)}
         entry = next(
             e for e in original.exceptions if index[id(e.start)] <= self.at <= index[id(e.end)]
         )
-        out = program.instructions
-        restore: Code = []
-        for name in self._bound_before(program):
-            restore += make.delete_fast(name)
-        for name, place in locals_.items():
-            if place != name:
-                restore += make.load_fast(place) + make.store_fast(name)
-        program.instructions = out = [*out[:at], *restore, *out[at:]]
         program.varnames += [n for n in original.varnames if n not in program.varnames]
+        program.cellvars += [n for n in original.cellvars if n not in program.cellvars]
         skip = {"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
         start = next(i for i, x in enumerate(original.instructions) if x.opname not in skip)
-        out += original.instructions[start:]
+        program.instructions += original.instructions[start:]
         program.exceptions = [
             ExceptionEntry(first, last, entry.target, entry.depth, entry.lasti),
             *original.exceptions,
         ]
-
-    def _bound_before(self, program: Program) -> list[str]:
-        """Arguments that the function has unbound: the handler must find them so."""
-        live = {n for n, _ in self.live}
-        return [n for n in program.varnames if n not in live and not n.startswith("___")]
 
 
 #: Operands of instructions by name; those that depend on the argument stand in `_operands`.
@@ -409,8 +366,12 @@ def resume_code(
     nulls: tuple[bool, ...],
     plain: tuple[str, ...],
     cells: frozenset[str],
-) -> CodeType:
-    """The code that goes on at an instruction, with this stack and these variables; made once."""
+) -> tuple[CodeType, str | None]:
+    """The code that goes on at an instruction, with this stack and these variables; made once.
+
+    `super()` looks at the first argument of its frame: if that is in a cell, its name comes too,
+    and what it holds is the first argument.
+    """
     table = session.options.resumes
     origin, shift = table.get(frame.code, (frame.code, 0))
     first = goal - shift
@@ -429,8 +390,12 @@ def resume_code(
     program.freevars = sorted({*program.freevars, *own})
     program.cellvars = [n for n in program.cellvars if n not in own]
     names = [n for n in program.varnames if n not in plain and n not in own]
-    program.varnames = [*values, *plain, *names]
-    program.argcount, program.posonlyargcount = len(values) + len(plain), 0
+    first_name = program.varnames[0] if program.argcount else None
+    if first_name not in cells or "__class__" not in program.freevars:
+        first_name = None
+    given = [*([] if first_name is None else [_FIRST]), *plain, *values]
+    program.varnames = [*given, *names]
+    program.argcount, program.posonlyargcount = len(given), 0
     program.kwonlyargcount = 0
     program.flags &= ~(4 | 8)
     line = goal_ins.where.line if goal_ins.where is not None else program.firstlineno
@@ -447,9 +412,9 @@ def resume_code(
     place = goal_ins.where or Positions(program.firstlineno)
     program.instructions = [*make.located(head, place), *body]
     code = assemble(program)
-    table[key] = code
+    table[key] = made = code, first_name
     table[code] = (origin, _shift(code, origin))
-    return code
+    return made
 
 
 def _shift(code: CodeType, origin: CodeType) -> int:

@@ -99,6 +99,7 @@ class Session:
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
+        self.arguments: set[int] = set()  # the outermost frame's, by identity
         self.depth = 0
         self.longest = options.longest
         self.moves = 0  # jumps and calls
@@ -117,6 +118,14 @@ class Session:
             frames.append(frame.where())
             frame = frame.parent
         return tuple(reversed(frames))
+
+    def close(self) -> None:
+        """Let go of the program's objects: what a capture has met must not live on by it."""
+        self.heap.forget()
+        self.tensors.clear()
+        self.scopes.clear()
+        self.tensor_sources, self.sized, self.dropped = [], [], []
+        self.frame = self.handled = None
 
     def went_on(self) -> None:
         """Count a jump or a call; the graph ends where there were too many."""

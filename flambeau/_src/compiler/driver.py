@@ -278,6 +278,7 @@ class _Frame:
         options = CaptureOptions(
             fullgraph=compiler.options.fullgraph,
             keep_empty=compiler.options.everything,
+            own_caches=compiler.options.everything,
             longest=_LONGEST if compiler.options.everything else 0,
             dynamic=compiler.options.dynamic,
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
@@ -415,6 +416,7 @@ class _Frame:
         entry.installed = self.globals, tuple(names)
         for code in captured.resumes:
             told.offer(code)
+            frames.goes_on(code)
         frames.add(self.code, key, entry.checker, captured.code, entry)
         self.known.entries.append(entry)
         return captured.code
