@@ -12,7 +12,7 @@ import pytest
 
 import flambeau as torch
 from flambeau._functorch.aot_autograd import make_boxed_func
-from flambeau._src.compiler import backends, driver, stages
+from flambeau._src.compiler import backends
 from flambeau._src.compiler.settings import DYNAMO
 
 exc = torch._dynamo.exc
@@ -149,106 +149,6 @@ def test_functions_of_halves() -> None:
 
 
 # ---- errors --------------------------------------------------------------------------------------
-
-STAGES = [
-    ("eager", "print"), ("aot_eager", "joint"), ("aot_eager", "passes"), ("aot_eager", "partition"),
-    ("aot_eager", "print"), ("inductor", "fuse"), ("inductor", "toolchain"),
-    ("inductor", "assemble"), ("users", "back end"),
-]  # fmt: skip
-
-
-class Injected(Exception):
-    """What the tests put into a stage."""
-
-
-def inject(monkeypatch: pytest.MonkeyPatch, pipeline: str, name: str, when: Any) -> None:
-    """Make a stage of a pipeline raise where `when(work)` holds."""
-
-    def spoil(stage: Any) -> Any:
-        def run(work: Any) -> Any:
-            if when(work):
-                raise Injected(name)
-            return stage.run(work)
-
-        return stage._replace(run=run) if stage.name == name else stage
-
-    own = stages.PIPELINES[pipeline]
-    changed = stages.Pipeline(tuple(map(spoil, own.trace)), tuple(map(spoil, own.lower)))
-    monkeypatch.setitem(stages.PIPELINES, pipeline, changed)
-
-
-@pytest.mark.parametrize(("pipeline", "name"), STAGES)
-def test_an_error_in_a_stage_is_contained(
-    pipeline: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    calls = iter([True] + [False] * 99)  # the eager pipeline is also the way out
-    inject(monkeypatch, pipeline, name, lambda work: next(calls))
-    backend = Counting() if pipeline == "users" else pipeline
-    logging.getLogger("flambeau").propagate = True
-    compiled = torch.compile(plain, backend=backend)
-    x = X.clone().requires_grad_()
-    with caplog.at_level(logging.WARNING):
-        out = compiled(x)
-        compiled(x)
-    assert torch.allclose(out, plain(X))
-    out.sum().backward()
-    notes = [m for m in caplog.messages if name in m]
-    assert len(notes) == 1 and "test_driver.py" in notes[0] and "suppress_errors" in notes[0]
-    assert torch._dynamo.utils.counters["contained"][name] == 1
-    (entry,) = compiled.compiler().entries
-    assert entry.contained[0].stage == name and type(entry.contained[0].error) is Injected
-
-
-@pytest.mark.parametrize(("pipeline", "name"), [("aot_eager", "print"), ("inductor", "toolchain")])
-def test_an_error_in_the_backward_is_contained(
-    pipeline: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once = iter([True])
-    inject(monkeypatch, pipeline, name, lambda work: work.backward and next(once, False))
-    x, y = (X.clone().requires_grad_() for _ in range(2))
-    compiled = torch.compile(plain, backend=pipeline)
-    compiled(x).sum().backward(), plain(y).sum().backward()
-    assert torch.allclose(x.grad, y.grad)
-    assert torch._dynamo.utils.counters["contained"][name] == 1
-
-
-@pytest.mark.parametrize("place", ["capture", "build"])
-def test_an_error_in_capture_or_guards_runs_the_function_eager(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*args: Any) -> Any:
-        raise Injected(place)
-
-    owner = driver if place == "capture" else driver.checker
-    monkeypatch.setattr(owner, place, fail)
-    compiled = torch.compile(plain, backend="eager")
-    assert torch.allclose(compiled(X), plain(X)) and torch.allclose(compiled(X), plain(X))
-    stage = "capture" if place == "capture" else "guards"
-    assert torch._dynamo.utils.counters["contained"][stage] == 1
-    monkeypatch.undo()
-    torch._dynamo.reset()
-    compiled(X)
-    assert len(compiled.compiler().entries) == 1
-
-
-@pytest.mark.parametrize("how", ["fullgraph", "switch"])
-def test_errors_are_raised_when_asked(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bad(gm: Any, example_inputs: Any) -> Any:
-        raise ValueError("oops")
-
-    def no_callable(gm: Any, example_inputs: Any) -> Any:
-        return 3
-
-    strict = {"fullgraph": how == "fullgraph"}
-    with torch._dynamo.config.patch(suppress_errors=how != "switch"):
-        with pytest.raises(exc.BackendCompilerFailed, match="backend='bad' raised:\nValueError: o"):
-            torch.compile(plain, backend=bad, **strict)(X)
-        with pytest.raises(exc.BackendCompilerFailed, match="compiler_fn did not return callable"):
-            torch.compile(plain, backend=no_callable, **strict)(X)
-        inject(monkeypatch, "inductor", "fuse", lambda work: True)
-        with pytest.raises(exc.InternalTorchDynamoError, match=r"Injected: fuse[\s\S]*test_driver"):
-            torch.compile(plain, **strict)(X)
-    assert torch.allclose(torch.compile(plain, backend=bad)(X), plain(X))
 
 
 def test_what_a_compiled_callable_raises_is_the_users() -> None:

@@ -167,3 +167,24 @@ class Doubled(torch.utils.data.Dataset):  # type: ignore[type-arg]
 def test_in_workers() -> None:
     loader = torch.utils.data.DataLoader(Doubled(), batch_size=2, num_workers=1)
     assert [b.tolist() for b in loader] == [[[0, 0], [2, 2]], [[4, 4], [6, 6]]]
+
+
+def test_what_is_said_of_a_module_names_its_forward(net: Net) -> None:
+    c = torch.compile(net, backend="eager")
+    c(x())
+    refused = pytest.raises(torch._dynamo.exc.RecompileError)
+    with torch._dynamo.config.patch(error_on_recompile=True), refused as told:
+        c(x()[:2])
+    line = Net.forward.__code__.co_firstlineno
+    assert f"Recompiling function forward in {__file__}:{line}" in str(told.value)
+    assert f"test_optimized_module.py:{line} in forward" in str(told.value)
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_compiled_module_is_explained_as_the_original(net: Net, times: int) -> None:
+    c = torch.compile(net, backend="eager")
+    for _ in range(times):
+        c(x())
+    found = torch._dynamo.explain(c)(x())
+    assert (found.graph_count, found.graph_break_count) == (1, 0), found.break_reasons
+    assert "<compiled" not in str(found)

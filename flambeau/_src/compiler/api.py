@@ -15,7 +15,7 @@ from flambeau._src.compiler.backends import BackEnd, lookup
 from flambeau._src.compiler.driver import COMPILERS, Compiler, Options, inductor_switches
 from flambeau._src.compiler.settings import DYNAMO, INDUCTOR
 from flambeau._src.compiler.stance import STANCE
-from flambeau._src.compiler.told import offer
+from flambeau._src.compiler.told import offer, stand_for
 from flambeau._src.core.slots import slot
 
 __all__ = [
@@ -203,7 +203,7 @@ def _entered(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     name = getattr(fn, "__name__", type(fn).__name__)
     inner.__code__ = inner.__code__.replace(
-        co_name=name, co_qualname=name, co_filename="<compiled>"
+        co_name=name, co_qualname=name, co_filename=stand_for(fn)
     )
     offer(inner.__code__)
     return inner

@@ -48,6 +48,9 @@ def contain(failed: StageFailed, entry: Entry, back_end: Any, strict: bool) -> N
     (`TorchDynamoException`), InternalTorchDynamoError for everything else.
     """
     stage, error = failed.stage, failed.error
+    asked = stage  # a user's back end may have called stages of ours
+    while isinstance(error, StageFailed):
+        stage, error = error.stage, error.error
     cause = error.__cause__ if isinstance(error, NodeFailed) else error
     assert isinstance(cause, Exception)
     where = user_line(error, entry)
@@ -57,7 +60,7 @@ def contain(failed: StageFailed, entry: Entry, back_end: Any, strict: bool) -> N
     if strict:
         if isinstance(cause, errors.TorchDynamoException):
             raise cause
-        if stage.name == "back end":
+        if asked.name == "back end":
             raise errors.BackendCompilerFailed(back_end, cause) from cause
         raise errors.InternalTorchDynamoError(
             f"{type(cause).__name__}: {cause}\n\nfrom user code:\n   File {where}\n"

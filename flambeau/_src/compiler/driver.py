@@ -65,6 +65,7 @@ class _Known:
 
     frame: int
     entries: list[Entry] = field(default_factory=list)
+    failed: list[Entry] = field(default_factory=list)  # it runs as it is: a stage raised
     plain: list[Entry] = field(default_factory=list)  # guards of calls that met no operator
     missed: int = 0  # such calls that fit none of them
     sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
@@ -100,11 +101,11 @@ def _unseen(fn: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[..., Any]:
+def compile_graph(pipeline: Pipeline, work: Work) -> Callable[..., Any]:
     """The graph of `work` through a pipeline: a callable of its inputs.
 
     Raises StageFailed. The backward half is lowered when it is first needed; an error there is
-    contained (raised if `strict`).
+    contained (raised if `work.strict`).
     """
     if not pipeline.trace:
         _run(pipeline.lower, work)
@@ -121,7 +122,7 @@ def compile_graph(pipeline: Pipeline, work: Work, strict: bool) -> Callable[...,
         except StageFailed as failed:
             if not backward:
                 raise
-            containment.contain(failed, work.entry, work.back_end, strict)
+            containment.contain(failed, work.entry, work.back_end, work.strict)
             _run(PIPELINES["aot_eager"].lower, half)
         program = getattr(half.lowered, "program", None)
         if program is not None and logs.shows("output_code"):
@@ -210,6 +211,11 @@ class Compiler:
         """All versions, in the order of their functions."""
         return [e for _, known in self.known.values() for e in known.entries]
 
+    def entries_of(self, code: CodeType) -> list[Entry]:
+        """The versions of one function, and what became of it where there are none."""
+        known = self.known.get(id(code))
+        return [] if known is None else [*known[1].entries, *known[1].failed]
+
     def forget(self) -> None:
         """Compile everything anew when it is next called."""
         for ref, known in list(self.known.values()):
@@ -236,15 +242,13 @@ class _Frame:
     ) -> None:  # fmt: skip
         self.compiler, self.code, self.arguments = compiler, code, arguments
         self.globals, self.builtins, self.function, self.known = globals_, builtins, function, known
-        self.entry = Entry(
-            code.co_qualname, code.co_filename, code.co_firstlineno, known.frame,
-            len(known.entries), History(),
-        )  # fmt: skip
+        file, line, _ = told.place(code.co_filename, code.co_firstlineno, code.co_name)
+        self.entry = Entry(code.co_qualname, file, line, known.frame, len(known.entries), History())
 
     @property
     def where(self) -> str:
         """The function, for people."""
-        return f"{self.code.co_filename}:{self.code.co_firstlineno} in {self.code.co_name}"
+        return f"{self.entry.filename}:{self.entry.line} in {self.code.co_name}"
 
     def compile(self) -> CodeType | None:
         """All stages; None when the function is to run as it is."""
@@ -269,6 +273,7 @@ class _Frame:
             return self._install(captured, compiled)
         except StageFailed as failed:
             self.compiler.skipped.append(self.entry)
+            self.known.failed.append(self.entry)
             containment.contain(failed, self.entry, self.compiler.options.back_end, strict)
             frames.skip(self.code, self.compiler.key)
             return None
@@ -352,16 +357,16 @@ class _Frame:
         work = Work(
             region.graph, region.attributes, self._inputs(region), entry,
             {**dict(options.switches), "functorch": FUNCTORCH.values},
-            back_end.function, dict(options.keywords),
+            back_end.function, dict(options.keywords), strict=self.compiler.strict,
         )  # fmt: skip
         pipeline = PIPELINES[back_end.pipeline or "users"]
         before = modes.settings()  # a graph that is traced may leave others
         state.set_grad(region.records)
         try:
-            return compile_graph(pipeline, work, self.compiler.strict)
+            return compile_graph(pipeline, work)
         except StageFailed as failed:
-            containment.contain(failed, entry, back_end.function, self.compiler.strict)
-            return compile_graph(PIPELINES["eager"], work, True)
+            containment.contain(failed, entry, back_end.function, work.strict)
+            return compile_graph(PIPELINES["eager"], work)
         finally:
             before.put()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau._src.compiler import containment
+from flambeau._src.compiler import containment, told
 from flambeau._src.compiler.api import Recipe
 from flambeau._src.compiler.history import Entry, compile_times
 
@@ -61,7 +61,7 @@ class ExplainOutput:
                     f"    Expected: {_short(guard.expected)}",
                 ]  # fmt: skip
                 if guard.where is not None:
-                    file, line, name = guard.where
+                    file, line, name = told.place(*guard.where)
                     lines.append(f'    Where: File "{file}", line {line}, in {name}')
         if self.contained:
             lines.append("Contained Errors:")
@@ -77,7 +77,8 @@ def _short(value: Any) -> str:
 
 
 def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
-    """`explain(f)(*args)` runs f once and reports how it was captured."""
+    """`explain(f)(*args)` runs f once and reports how it was captured. Errors of stages include
+    those that were met before, where f is compiled already."""
 
     def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
         graphs: list[Any] = []
@@ -86,14 +87,29 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
             graphs.append(gm)
             return gm.forward
 
-        target = getattr(f, "_torchdynamo_orig_callable", f)
+        before = _wrapper(f)
+        target = f if before is None else before
+        while hasattr(target, "_torchdynamo_orig_callable"):
+            target = target._torchdynamo_orig_callable
         compiled = Recipe(collect)(target)
         compiled(*args, **kwargs)
-        return _report(graphs, compiled.compiler())  # type: ignore[attr-defined]
+        report = _report(graphs, compiled.compiler())  # type: ignore[attr-defined]
+        if before is not None:
+            known = before.compiler().entries_of(before._torchdynamo_inline.__code__)
+            report.contained += [note for entry in known for note in entry.contained]
+        return report
 
     if extra_args or extra_kwargs:
         return inner(*extra_args, **extra_kwargs)
     return inner
+
+
+def _wrapper(f: Any) -> Any:
+    """What `compile` made of a function or module, or None for one that is not compiled."""
+    for found in (f, getattr(f, "__dict__", {}).get("forward")):
+        if getattr(found, "__dict__", {}).get("_is_torch_compile"):
+            return found
+    return None
 
 
 def _report(graphs: list[Any], compiler: Any) -> ExplainOutput:

@@ -11,7 +11,7 @@ from time import perf_counter
 from types import CodeType
 from typing import Any
 
-__all__ = ["COUNTERS", "Contained", "Entry", "History", "Step", "compile_times"]
+__all__ = ["COUNTERS", "Contained", "Entry", "History", "Origin", "Step", "compile_times"]
 
 #: What happened in this process, by part and name; public as ``torch._dynamo.utils.counters``.
 COUNTERS: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -78,6 +78,19 @@ class Contained:
     def __str__(self) -> str:
         kind = type(self.error).__name__
         return f"stage {self.stage!r} failed at {self.where}: {kind}: {self.error}. {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a graph that is handed to a user's back end tells of the function it comes from, for
+    stages of ours that the back end calls: its place, whether their errors are raised, and where
+    those that are not are noted."""
+
+    name: str
+    filename: str
+    line: int
+    strict: bool
+    contained: list[Contained]
 
 
 _frames = itertools.count()

@@ -9,7 +9,7 @@ from typing import Any
 from flambeau._src.compiler import logs
 from flambeau._src.compiler.backends import register_own
 from flambeau._src.compiler.driver import compile_graph, inductor_switches
-from flambeau._src.compiler.history import Entry
+from flambeau._src.compiler.history import Entry, Origin
 from flambeau._src.compiler.settings import FUNCTORCH
 from flambeau._src.compiler.stages import PIPELINES, Work
 
@@ -19,12 +19,17 @@ __all__ = ["AotAutograd", "aot_autograd", "compile_module"]
 def compile_module(
     pipeline: str, gm: Any, example_inputs: Sequence[Any], *, options: Any = None, **settings: Any
 ) -> Callable[..., Any]:
-    """A GraphModule through a pipeline of the driver. Raises what a stage raises."""
+    """A GraphModule through a pipeline of the driver. Raises StageFailed; an error of the backward
+    half, which is compiled later, is contained where the captured function's would be."""
     graph, attributes = gm.graph, _attributes(gm)
-    entry = Entry(getattr(gm, "__name__", "graph"), "<graph>", 0, -1, 0)
+    origin = gm.meta.get("dynamo_origin")
+    if origin is None:
+        origin = Origin(getattr(gm, "__name__", "graph"), "<graph>", 0, True, [])
+    entry = Entry(origin.name, origin.filename, origin.line, -1, 0, contained=origin.contained)
     switches = {**inductor_switches(options or {}), "functorch": FUNCTORCH.values}
     work = Work(graph, attributes, list(example_inputs), entry, switches, **settings)
-    return compile_graph(PIPELINES[pipeline], work, strict=True)
+    work.strict = origin.strict
+    return compile_graph(PIPELINES[pipeline], work)
 
 
 class _Members(dict[str, Any]):

@@ -6,7 +6,7 @@ import linecache
 import logging
 from typing import Any
 
-from flambeau._src.compiler import errors, logs
+from flambeau._src.compiler import errors, logs, told
 from flambeau._src.compiler.backends import BackEnd, lookup
 from flambeau._src.compiler.history import COUNTERS
 from flambeau._src.compiler.settings import DYNAMO
@@ -26,7 +26,7 @@ def reasons(frame: Any) -> list[str]:
         line = f"{entry.id}: {text}"
         where = entry.guards[index].where if 0 <= index < len(entry.guards) else None
         if where is not None:
-            file, number, name = where
+            file, number, name = told.place(*where)
             source = linecache.getline(file, number).strip()
             short = "/".join(file.split("/")[-2:])
             line = f"{line:<60}  # {source}  # {short}:{number} in {name}"
@@ -47,14 +47,15 @@ def may_recompile(frame: Any) -> bool:
     """
     code, known, compiler = frame.code, frame.known, frame.compiler
     why = reasons(frame)
+    file, line, name = told.place(code.co_filename, code.co_firstlineno, code.co_name)
     text = (
-        f"Recompiling function {code.co_name} in {code.co_filename}:{code.co_firstlineno}\n"
+        f"Recompiling function {name} in {file}:{line}\n"
         f"    triggered by the following guard failure(s):{_listed(why)}"
     )
     if DYNAMO.get("error_on_recompile"):
         raise errors.RecompileError(text)
     logs.show("recompiles", text, frame.entry)
-    COUNTERS["recompiles"][f"{code.co_name} {code.co_filename}:{code.co_firstlineno}"] += 1
+    COUNTERS["recompiles"][f"{name} {file}:{line}"] += 1
     limit = compiler.options.recompile_limit or DYNAMO.get("recompile_limit")
     if len(known.entries) < limit:
         return True
@@ -62,7 +63,7 @@ def may_recompile(frame: Any) -> bool:
     logs.tell(
         logging.WARNING,
         f"torch._dynamo hit config.recompile_limit ({limit})\n"
-        f"   function: {code.co_name!r} ({code.co_filename}:{code.co_firstlineno})\n"
+        f"   function: {name!r} ({file}:{line})\n"
         f"   last reason: {why[0] if why else 'no guard failed'}\n"
         "From here on, calls that fit no compiled version run eager. Make the value in that guard "
         "constant, pass it as a tensor, or raise torch._dynamo.config.recompile_limit. "

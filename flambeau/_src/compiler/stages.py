@@ -14,7 +14,7 @@ from flambeau._src.capture import frames
 from flambeau._src.compiler import aot, assemble, joint, partition, replay
 from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.extents import is_input
-from flambeau._src.compiler.history import Entry
+from flambeau._src.compiler.history import Entry, Origin
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
@@ -43,6 +43,7 @@ class Work:
     decompositions: Any = None
     partition: Any = None
     backward: bool = False
+    strict: bool = True  # errors are raised
     joint: Any = None
     cut: Any = None
     plan: Any = None
@@ -163,7 +164,11 @@ def _print_half(work: Work) -> Any:
 def graph_module(work: Work) -> Any:
     """The graph as the module that back ends of users are given."""
     made = slot("graph_module")(work.attributes, work.graph, "GraphModule")
-    made.meta["dynamo_compile_id"] = work.entry.id
+    entry = work.entry
+    made.meta["dynamo_compile_id"] = entry.id
+    made.meta["dynamo_origin"] = Origin(
+        entry.name, entry.filename, entry.line, work.strict, entry.contained
+    )
     return made
 
 

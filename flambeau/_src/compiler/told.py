@@ -26,6 +26,8 @@ __all__ = [
     "is_disabled",
     "may_capture",
     "offer",
+    "place",
+    "stand_for",
     "substitute_in_graph",
 ]
 
@@ -67,6 +69,28 @@ _LEFT_ALONE = frozenset(
 _PROGRAMS = ("nn" + os.sep, "optim" + os.sep, "distributions" + os.sep)
 _files: dict[str, bool] = {}
 _offered: dict[int, Any] = {}
+
+
+#: Of the functions that `compile` puts around callables without a frame of their own: what they
+#: stand for, by their file name.
+_STAND_FOR: dict[str, tuple[str, int, str]] = {}
+
+
+def stand_for(fn: Any) -> str:
+    """A file name for a function that calls `fn`; what is said of it names the user's function:
+    a module's `forward`, an object's `__call__`."""
+    inner = getattr(fn, "__func__", None) or getattr(type(fn), "forward", None)
+    code = getattr(inner or inspect.getattr_static(type(fn), "__call__"), "__code__", None)
+    if code is None:
+        return "<compiled>"
+    file = f"<compiled {code.co_filename}:{code.co_firstlineno}>"
+    _STAND_FOR[file] = (code.co_filename, code.co_firstlineno, code.co_name)
+    return file
+
+
+def place(file: str, line: int, name: str) -> tuple[str, int, str]:
+    """A file, line and function as the user knows them."""
+    return _STAND_FOR.get(file, (file, line, name))
 
 
 def _capturable(code: CodeType) -> bool:
