@@ -357,3 +357,75 @@ def call_that_breaks_without_recording(a):
     finally:
         torch.set_grad_enabled(before)
     return _wants(b), a * 2
+
+
+# ---- changes that the function itself sees only after a break ------------------------------------
+
+_count = 0
+
+
+def _from_zero():
+    global _count
+    _count = 0
+    return (x(),)
+
+
+def _counted():
+    return _count
+
+
+@program(_from_zero, breaks=1, graphs=2)
+def global_written(a):
+    global _count
+    _count = _count + 2
+    b = a * _count
+    print(_counted())
+    return b + _counted()
+
+
+def _counter():
+    count = 1
+
+    def bump():
+        nonlocal count
+        count += 2
+        return count
+
+    return x(), bump, lambda: count
+
+
+@program(_counter, breaks=1, graphs=2)
+def cell_written(a, bump, read):
+    b = a * bump()
+    print(read())
+    return b + read()
+
+
+@program(lambda: (x(), iter([1, 2, 3, 4])), breaks=1, graphs=2)
+def iterator_moved(a, numbers):
+    b = a * next(numbers) + next(numbers)
+    print("break")
+    return b - next(numbers)
+
+
+def _around():
+    count = 0
+
+    def from_zero():
+        nonlocal count
+        count = 0
+        return (x(),)
+
+    def read():
+        return count
+
+    @program(from_zero, breaks=1, graphs=2)
+    def own_cell_written(a):
+        nonlocal count
+        count += 2
+        b = a * count
+        print(read())
+        return b + read()
+
+
+_around()
