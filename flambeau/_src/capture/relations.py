@@ -72,25 +72,28 @@ class _Python(Exception):
 def relation(guard: Guard) -> Relation:
     """The relation of a SHAPE guard. Raises ValueError for a name that is bound to no source."""
     text: str = guard.expected
-    tree = _parsed(text)
     sources = dict(guard.names)
+    names, steps = _steps(text, frozenset(sources))
+    return Relation(text, tuple(_leaf(sources[n]) for n in names), steps, _function(text, names))
+
+
+@functools.lru_cache(maxsize=4096)
+def _steps(
+    text: str, sources: frozenset[str]
+) -> tuple[tuple[str, ...], tuple[tuple[int | None, int], ...] | None]:
+    """The names of a text that have sources, and its steps. The same texts come again and again."""
+    tree = _parsed(text)
     used = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
-    names = [n for n in dict.fromkeys(used) if n in sources]
+    names = tuple(n for n in dict.fromkeys(used) if n in sources)
     unknown = set(used) - set(names) - {"max", "min", "abs", "math", "float", "int", "bool"}
     if unknown:
         raise ValueError(f"the relation {text!r} has names without a source: {sorted(unknown)}")
-    leaves = tuple(_leaf(sources[n]) for n in names)
-    steps: list[tuple[int | None, int]] | None = []
+    steps: list[tuple[int | None, int]] = []
     try:
-        assert steps is not None
         _emit(tree.body, {n: i for i, n in enumerate(names)}, steps)
-        if _deepest(steps) > _DEPTH:
-            steps = None
     except _Python:
-        steps = None
-    return Relation(
-        text, leaves, None if steps is None else tuple(steps), _function(text, tuple(names))
-    )
+        return names, None
+    return names, None if _deepest(steps) > _DEPTH else tuple(steps)
 
 
 def _parsed(text: str) -> ast.Expression:

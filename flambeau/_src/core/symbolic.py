@@ -30,7 +30,14 @@ def _true(c: Any) -> bool:
 
 def same(a: Any, b: Any) -> bool:
     """Whether two extents or strides are equal; those that only running tells are not 0 or 1."""
-    return a is b or _true(a == b)
+    if a is b:
+        return True
+    if type(a) is not SymInt:
+        a, b = b, a
+        if type(a) is not SymInt:
+            return _true(a == b)
+    found = a.node.same(b.node if type(b) is SymInt else b)
+    return _true(a == b) if found is None else found
 
 
 def hints(values: Sequence[Any]) -> tuple[Any, ...] | None:

@@ -36,6 +36,8 @@ def _wrapped(node: Any) -> Any:
 
 def _node_of(value: Any, like: Any) -> Any:
     """value as a node beside `like`; NotImplemented where it is no number."""
+    if type(value) is int:
+        return like.wrap_int(value)
     if isinstance(value, SymNumber):
         return value.node
     if isinstance(value, bool):

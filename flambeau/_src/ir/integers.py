@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 __all__ = ["Atom", "Expr", "IntLike", "Range", "Relation", "maximum", "minimum", "symbol"]
@@ -142,11 +142,11 @@ class Expr:
     # ---- what it is ----
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, int):
-            return self.constant == other
-        if not isinstance(other, Expr):
-            return NotImplemented
-        return self is other or (self._hash == other._hash and self.terms == other.terms)
+        if self is other:
+            return True
+        if isinstance(other, Expr):
+            return self._hash == other._hash and self.terms == other.terms
+        return self.constant == other if isinstance(other, int) else NotImplemented
 
     def __hash__(self) -> int:
         return self._hash
@@ -214,10 +214,7 @@ class Expr:
     # ---- arithmetic ----
 
     def __add__(self, other: IntLike) -> Expr:
-        out = dict(self.terms)
-        for m, c in expr(other).terms.items():
-            out[m] = out.get(m, 0) + c
-        return Expr(out)
+        return _sum(self, other)
 
     __radd__ = __add__
 
@@ -231,12 +228,7 @@ class Expr:
         return expr(other) - self
 
     def __mul__(self, other: IntLike) -> Expr:
-        out: dict[Monomial, int] = {}
-        for m, c in self.terms.items():
-            for n, d in expr(other).terms.items():
-                k = _product(m, n)
-                out[k] = out.get(k, 0) + c * d
-        return Expr(out)
+        return _multiple(self, other)
 
     __rmul__ = __mul__
 
@@ -292,6 +284,9 @@ class Expr:
         A factor that all terms but the constant share is taken out first: `s0*s1 - s1` is
         `s1*(s0 - 1)`, whose sign the ranges tell.
         """
+        linear = self._linear_range(of)
+        if linear is not None:
+            return linear
         rest = {m: c for m, c in self.terms.items() if m}
         common = _common(list(rest))
         if common and len(rest) > 1:
@@ -303,6 +298,48 @@ class Expr:
         for monomial, c in self.terms.items():
             total = total + _term_range(monomial, c, of)
         return total
+
+    def _linear_range(self, of: Callable[[str], Range]) -> Range | None:
+        """`range` of a sum of multiples of symbols, which most are; None for others."""
+        lo: int | None = 0
+        hi: int | None = 0
+        least: int | None
+        most: int | None
+        for monomial, c in self.terms.items():
+            if not monomial:
+                least = most = c
+            elif len(monomial) == 1 and monomial[0][1] == 1 and monomial[0][0].kind == "symbol":
+                found = of(monomial[0][0].name)
+                least, most = (found.lo, found.hi) if c > 0 else (found.hi, found.lo)
+                least = None if least is None else least * c
+                most = None if most is None else most * c
+            else:
+                return None
+            lo = None if lo is None or least is None else lo + least
+            hi = None if hi is None or most is None else hi + most
+        return Range(lo, hi)
+
+
+# Sizes are added, multiplied and compared over and over, the same ones in every stage.
+_KEPT = 8192
+
+
+@lru_cache(_KEPT)
+def _sum(a: Expr, b: IntLike) -> Expr:
+    out = dict(a.terms)
+    for m, c in expr(b).terms.items():
+        out[m] = out.get(m, 0) + c
+    return Expr(out)
+
+
+@lru_cache(_KEPT)
+def _multiple(a: Expr, b: IntLike) -> Expr:
+    out: dict[Monomial, int] = {}
+    for m, c in a.terms.items():
+        for n, d in expr(b).terms.items():
+            k = _product(m, n)
+            out[k] = out.get(k, 0) + c * d
+    return Expr(out)
 
 
 def _term_range(monomial: Monomial, c: int, of: Callable[[str], Range]) -> Range:
@@ -441,9 +478,15 @@ def _floor(a: int, b: int | None) -> int:
 
 def expr(value: IntLike) -> Expr:
     """An int as an expression."""
-    return value if isinstance(value, Expr) else Expr({(): int(value)})
+    return value if isinstance(value, Expr) else _constant(int(value))
 
 
+@lru_cache(_KEPT)
+def _constant(value: int) -> Expr:
+    return Expr({(): value})
+
+
+@lru_cache(_KEPT)
 def symbol(name: str) -> Expr:
     """A named size."""
     return Expr({((Atom("symbol", name), 1),): 1})
@@ -495,14 +538,7 @@ class Relation:
     @staticmethod
     def compare(a: IntLike, op: str, b: IntLike) -> Relation:
         """a op b, op one of Python's six."""
-        d = expr(a) - expr(b)
-        if op in ("==", "!="):
-            return Relation(op, _normal(d, True))
-        if op in ("<", "<="):
-            d = -d
-        if op in ("<", ">"):
-            d = d - 1
-        return Relation(">=", _normal(d, False))
+        return _relation(a, op, b)
 
     def negated(self) -> Relation:
         """The opposite."""
@@ -558,6 +594,18 @@ class Relation:
         if self.op == ">=" and positive.constant is not None:
             return f"{negative} <= {positive}"
         return f"{positive} {self.op} {negative}"
+
+
+@lru_cache(_KEPT)
+def _relation(a: IntLike, op: str, b: IntLike) -> Relation:
+    d = expr(a) - expr(b)
+    if op in ("==", "!="):
+        return Relation(op, _normal(d, True))
+    if op in ("<", "<="):
+        d = -d
+    if op in ("<", ">"):
+        d = d - 1
+    return Relation(">=", _normal(d, False))
 
 
 def _normal(d: Expr, equation: bool) -> Expr:

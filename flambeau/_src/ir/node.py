@@ -446,8 +446,13 @@ def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
     return map_aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
 
 
+_LEAVES = frozenset((Node, int, float, bool, str, type(None)))  # the most frequent, to save time
+
+
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
     """`a` with ``fn(leaf)`` in place of every leaf; lists and dicts become immutable."""
+    if type(a) in _LEAVES:
+        return fn(a)
     if isinstance(a, tuple):
         items = [map_aggregate(item, fn) for item in a]
         return type(a)(*items) if hasattr(a, "_fields") else _rebuilt(a, items)

@@ -111,6 +111,8 @@ class ShapeEnv:
         self.replacements: dict[str, Expr] = {}
         self._facts: list[Relation] = []
         self._known: set[Condition] = set()
+        self._equal: dict[tuple[Expr, IntLike], bool] = {}  # answers, which hold from then on
+        self._hinted: dict[Expr, int] = {}
         self._ducks: dict[int, str] = {}
         self._frozen_by: str | None = None
 
@@ -172,10 +174,14 @@ class ShapeEnv:
 
         For choices that are right whatever the value is (cost, block sizes): no guard.
         """
-        e = expr(e).replaced(self.replacements)
-        if any(self.is_unbacked(name) for name in e.symbols):
-            return None
-        return e.value(self.hints())
+        given = expr(e)
+        found = self._hinted.get(given)
+        if found is None:
+            e = given.replaced(self.replacements)
+            if any(self.is_unbacked(name) for name in e.symbols):
+                return None
+            found = self._hinted[given] = e.value(self.hints())
+        return found
 
     # ---- decisions ----
 
@@ -234,6 +240,16 @@ class ShapeEnv:
         truth = c.value(self.hints())
         self._record(c if truth else c.negated(), reason)
         return truth
+
+    def equal(self, a: Expr, b: IntLike) -> bool | None:
+        """`decide` whether two expressions are equal; None where that depends on data."""
+        found = self._equal.get((a, b))
+        if found is None:
+            c = Condition.compare(a, "==", b)
+            if self.known(c) is None and self._depends_on_data(c):
+                return None
+            found = self._equal[a, b] = self.decide(c)
+        return found
 
     def _depends_on_data(self, c: Condition) -> bool:
         return any(self.is_unbacked(name) for name in self._replaced(c).symbols)

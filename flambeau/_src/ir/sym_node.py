@@ -18,6 +18,7 @@ from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 
 __all__ = ["AsStands", "SymNode", "expression_of", "sym_int", "unknown"]
 
+_ALWAYS = frozenset(("add", "sub", "mul"))  # for ints that are expressions nothing is asked
 _MATH = "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
 
 
@@ -53,17 +54,27 @@ class SymNode:
     @property
     def expr(self) -> Any:
         """The expression in the symbols that are left."""
-        return self.value.replaced(self.env.replacements) if _symbolic(self.value) else self.value
+        by = self.env.replacements
+        return self.value.replaced(by) if by and _symbolic(self.value) else self.value
 
     @property
     def hint(self) -> Any:
         """Its value in this call, None where only running will tell; no guard."""
+        if type(self.value) is Expr:
+            return self.env.hint(self.value)
         value = self.expr
         if not _symbolic(value):
             return value
         if any(self.env.is_unbacked(name) for name in value.symbols):
             return None
         return value.value(self.env.hints())
+
+    def same(self, other: SymNode | int) -> bool | None:
+        """Whether two ints are equal, with a guard; None where only running would tell."""
+        a, b = self.value, other.value if isinstance(other, SymNode) else other
+        if type(a) is Expr and type(b) in (Expr, int):
+            return self.env.equal(a, b)
+        return None
 
     def has_hint(self) -> bool:
         return self.hint is not None
@@ -206,6 +217,9 @@ class SymNode:
     def _algebra(
         self, name: str, other: SymNode, of_ints: Callable[[IntLike, IntLike], IntLike]
     ) -> SymNode:
+        a, b = self.value, other.value
+        if type(a) is Expr and type(b) is Expr and name in _ALWAYS:
+            return SymNode(self.env, "int", of_ints(a, b))
         a, b = self._as_number(), other._as_number()
         if isinstance(a, (Expr, int)) and isinstance(b, (Expr, int)):
             if name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None:
