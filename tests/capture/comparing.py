@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
+
 import flambeau as torch
 from flambeau._src.capture import frames
 from flambeau._src.capture.frame import capture
@@ -216,9 +218,15 @@ def differences(a: Any, b: Any, path: str = "value", seen: Any = None) -> list[s
         return [] if same else [f"{path}: {a} became {b}"]
     if isinstance(a, float) and a != a:
         return [] if b != b else [f"{path}: nan became {b}"]
+    if isinstance(a, (set, frozenset)) and any(type(v).__hash__ is object.__hash__ for v in a):
+        same = sorted(type(v).__name__ for v in a) == sorted(type(v).__name__ for v in b)
+        return [] if same else [f"{path}: {a} became {b}"]
     if isinstance(a, collections.deque):
         return differences([a.maxlen, *a], [b.maxlen, *b], path, seen)
-    if isinstance(a, types.GeneratorType) or hasattr(a, "__next__"):
+    if isinstance(a, numpy.ndarray):
+        same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return [] if same else [f"{path}: {a} became {b}"]
+    if isinstance(a, types.GeneratorType) or hasattr(type(a), "__next__"):
         return differences(list(a), list(b), f"list({path})", seen)
     if isinstance(a, BaseException):
         return differences(a.args, b.args, f"{path}.args", seen)
