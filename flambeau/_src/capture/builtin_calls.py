@@ -363,6 +363,18 @@ def _print(s: Session, args: Any, kwargs: Any) -> Any:
     )
 
 
+_DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "pydevd", "debugpy"})
+
+
+def _debugger(s: Session, args: Any, kwargs: Any) -> Any:
+    """The function that stops runs as it is written, line by line and with all its variables."""
+    raise Unsupported(
+        "The debugger is called.",
+        "Remove it to compile the function.",
+        whole=s.frame.parent is None,
+    )
+
+
 def _object_setattr(s: Session, args: Any, kwargs: Any) -> Any:
     attributes.generic_set(s, *args)
 
@@ -431,6 +443,7 @@ FUNCTIONS: dict[Any, Handler] = {
     sys.exc_info: _exc_info,
     sys.exception: lambda s, a, k: s.handled,
     print: _print,
+    breakpoint: _debugger,
     object.__getattribute__: _object_getattribute,
     operator.getitem: lambda s, a, k: arithmetic.get_item(s, *a),
     operator.setitem: lambda s, a, k: arithmetic.set_item(s, *a),
@@ -655,6 +668,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _nothing
     if code is _WARN:
         return _warn
+    if name == "set_trace" and str(fn.__module__).partition(".")[0] in _DEBUGGERS:
+        return _debugger
     if name == "checkpoint" and fn is SLOTS.get("checkpoint"):
         return bodies.checkpoint
     if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):
