@@ -42,6 +42,8 @@ def torch_name(module: str, name: str) -> tuple[str, str]:
     if name in _IN_STORAGE:
         return "torch.storage", name
     legacy_storage = rest == "storage" and name.endswith("Storage")
+    if rest.startswith("_src.") and not hasattr(torch, name.partition(".")[0]):
+        return module, name  # torch has nothing like it: the engine's own
     if not rest or legacy_storage or rest.startswith("_src."):
         return "torch", name
     return f"torch.{rest}", name

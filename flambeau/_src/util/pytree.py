@@ -342,6 +342,9 @@ def treespec_leaf() -> TreeSpec:
     return _LEAF
 
 
+treespec_leaf.__module__ = PUBLIC_MODULE  # leaves are pickled as calls of it
+
+
 def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
     """The structure of a tuple whose items have the given structures."""
     children = list(iterable)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import flambeau as torch
 from flambeau import Tensor, _nn
+from flambeau.overrides import handle_torch_function, has_torch_function
 
 from .dropout import dropout as _dropout
 
@@ -186,6 +187,12 @@ def lstm(
     batch_first: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """An LSTM stack on (T, N, I), or packed (total, I) with `batch_sizes`: output, h, c."""
+    given = (input, *hx, *params)
+    if has_torch_function(given):
+        return handle_torch_function(  # type: ignore[no-any-return]
+            lstm, given, input, batch_sizes, hx, params, has_biases, num_layers, dropout, train,
+            bidirectional, batch_first,
+        )  # fmt: skip
     h0, c0 = hx
     projection = h0.size(2) != c0.size(2)
     cells = _unflatten(params, has_biases, projection)
@@ -226,6 +233,12 @@ def rnn(
     batch_first: bool,
 ) -> tuple[Tensor, Tensor]:
     """A stack of mode "GRU", "RNN_TANH" or "RNN_RELU": output and last states."""
+    given = (input, hx, *params)
+    if has_torch_function(given):
+        return handle_torch_function(  # type: ignore[no-any-return]
+            rnn, given, mode, input, batch_sizes, hx, params, has_biases, num_layers, dropout,
+            train, bidirectional, batch_first,
+        )  # fmt: skip
     cells = _unflatten(params, has_biases, False)
     out, last = _recur(
         _STEPS[mode],
