@@ -368,11 +368,8 @@ _DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "IPython", "pudb", "pydevd", "debu
 
 def _debugger(s: Session, args: Any, kwargs: Any) -> Any:
     """The function that stops runs as it is written, line by line and with all its variables."""
-    raise Unsupported(
-        "The debugger is called.",
-        "Remove it to compile the function.",
-        whole=s.frame.parent is None,
-    )
+    outermost = s.frame is not None and s.frame.parent is None
+    raise Unsupported("The debugger is called.", "Remove it to compile this.", whole=outermost)
 
 
 def _object_setattr(s: Session, args: Any, kwargs: Any) -> Any:
