@@ -66,10 +66,11 @@ class Report:
 
     @property
     def breaks(self) -> list[Any]:
-        """All breaks."""
-        return [b for c in self.captured for b in c.breaks] + [
+        """All breaks, those of a loop's rounds once."""
+        found = [b for c in self.captured for b in c.breaks] + [
             b for s in self.skipped for b in s.breaks
         ]
+        return list({(b.where, b.reason): b for b in found}.values())
 
     @property
     def graphs(self) -> int:

@@ -25,6 +25,7 @@ from flambeau._src.capture.outcome import (
     InternalError,
     Raised,
     Region,
+    Round,
     Skip,
     Unsupported,
 )
@@ -160,18 +161,10 @@ def _attempt(
     reason = GraphBreak(
         limit.reason, limit.remedy, _where(limit, frame), limit.stack or (frame.where(),)
     )
-    loop = resume.in_loop(frame)
-    if loop:
-        return Skip(
-            f"{limit.reason} The break is in a loop of {frame.code.co_qualname}, which is run as "
-            "it is; the functions that it calls are captured on their own.",
-            True,
-            reason.where,
-            (reason,),
-        )
     emission = Emission(session, frame, _own_cells(frame))
     code, resumes = resume.broken(session, frame, emission)
-    return _captured(session, emission.region, code, [reason], resumes)
+    breaks = [] if isinstance(limit, Round) else [reason]
+    return _captured(session, emission.region, code, breaks, resumes)
 
 
 def _calls(session: Session) -> bool:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = [
+    "LOOP_PREFIX",
     "NULL",
     "RETURNED",
     "YIELDED",
     "Frame",
+    "Handling",
     "Pending",
     "Prepared",
     "opcode",
@@ -33,6 +35,8 @@ __all__ = [
 
 RETURNED = -1
 YIELDED = -2
+#: How the argument of a resume function begins that is the iterator of a loop: it is not read.
+LOOP_PREFIX = "___loop_"
 _DEPTH = 200  # of inlined calls; deeper ones are left to run as they are
 
 Handler = Callable[["Session", "Frame", Instruction], int | None]
@@ -47,6 +51,17 @@ class _Null:
 
 
 NULL = _Null()
+
+
+class Handling:
+    """On the stack where an exception is being handled: it, and what was handled before."""
+
+    __slots__ = ("before", "error", "over")
+
+    def __init__(self, before: BaseException | None, error: BaseException) -> None:
+        self.before = before
+        self.error = error
+        self.over = False  # put back; copies may be left
 
 
 class Pending:
@@ -149,7 +164,7 @@ class Frame:
         at = max(0, min(self.at - 1, len(steps) - 1))
         where = steps[at][1].where
         line = where.line if where is not None and where.line is not None else code.co_firstlineno
-        return code.co_filename, line, code.co_qualname
+        return code.co_filename, line, code.co_qualname.partition(".<resume at ")[0]
 
     def trace_text(self) -> str:
         """The place as text, for nodes; the user's own frame if the library's is innermost."""

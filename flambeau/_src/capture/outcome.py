@@ -18,6 +18,7 @@ __all__ = [
     "InternalError",
     "Raised",
     "Region",
+    "Round",
     "Skip",
     "Unsupported",
 ]
@@ -33,6 +34,13 @@ class Unsupported(BaseException):
         self.remedy = remedy or "Move this out of the compiled function, or accept the break."
         self.where: tuple[str, int, str] | None = None
         self.stack: tuple[tuple[str, int, str], ...] = ()
+
+
+class Round(Unsupported):
+    """A round of a loop that goes on from outside ends here, which is no break to the user."""
+
+    def __init__(self) -> None:
+        super().__init__("A round of a loop ends.")
 
 
 class Raised(BaseException):

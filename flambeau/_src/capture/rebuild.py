@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import sys
 import types
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import library
+from flambeau._src.capture import going_on, library
 from flambeau._src.capture.attributes import Super
 from flambeau._src.capture.bytecode import make
 from flambeau._src.capture.bytecode.program import Instruction
@@ -221,8 +222,9 @@ class Rebuild:
         return Plan(value, "exception", parts, list(state))
 
     def _reduced(self, value: Any) -> Plan:
-        if type(value).__name__.startswith(("dict_", "odict_", "set_")):
-            raise Unsupported("An iterator over a dict or set leaves the graph.", "Make it a list.")
+        advance = _OF_DICTS.get(type(value))
+        if advance is not None:
+            return _plan_of_dict(value, advance)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -453,6 +455,24 @@ def _plan_generator(r: Rebuild, value: Any) -> Plan:
         raise Unsupported("A generator that has begun leaves the graph.", "Make it a list.")
     fn, args, kwargs = value.call
     return Plan(value, "generator", [fn, args, kwargs])
+
+
+def _plan_of_dict(value: Any, advance: Any) -> Plan:
+    """An iterator over a dict: the dict itself, since changes of it must be noticed."""
+    table = next((x for x in gc.get_referents(value) if isinstance(x, dict)), None)
+    if table is None:
+        return Plan(value, "call", [()], (iter, ()))
+    left = value.__length_hint__()
+    if not left and len(table):
+        raise Unsupported("A dict was changed while it is iterated over.")
+    return Plan(value, "call", [table, len(table) - left], (advance, ()))
+
+
+_OF_DICTS: dict[type, Any] = {
+    type(iter(dict[Any, Any]())): going_on.at_keys,
+    type(iter(dict[Any, Any]().values())): going_on.at_values,
+    type(iter(dict[Any, Any]().items())): going_on.at_items,
+}
 
 
 def _plan_view(r: Rebuild, value: Any) -> Plan:

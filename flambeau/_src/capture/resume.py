@@ -4,7 +4,12 @@ A resume function is the code of the function with another beginning: it puts th
 variables back and jumps to where the program goes on. Its exception table is the original's, so
 `try`, `with` and `for` around the break go on as if nothing had been. It is captured when it runs.
 
-The call of it stands before the replacement's `RESUME`: a frame that is there has not begun for
+What the instruction itself raises in a `try` goes to another resume function, which begins with
+the handler. In a loop the resume functions do not call each other, round in round: each returns
+what is to be called next (`going_on.py`), and an iterator that comes from outside is advanced
+by the replacement code, so that a round is captured once.
+
+The calls of them stand before the replacement's `RESUME`: a frame that is there has not begun for
 CPython, so tracebacks, `sys._getframe` and `stacklevel` see one frame, with the function's name.
 """
 
@@ -15,6 +20,7 @@ import types
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import frames
 from flambeau._src.capture.bytecode import (
     ExceptionEntry,
     Instruction,
@@ -25,7 +31,9 @@ from flambeau._src.capture.bytecode import (
 )
 from flambeau._src.capture.bytecode.decode import decode
 from flambeau._src.capture.emit import Emission, begin, finish
-from flambeau._src.capture.interpreter import NULL, Frame
+from flambeau._src.capture.going_on import Again
+from flambeau._src.capture.interpreter import LOOP_PREFIX, NULL, Frame, Handling, Pending
+from flambeau._src.capture.iteration import END_FOR_KEEPS_ITERATOR
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.scopes import NULL_FIRST
 from flambeau._src.capture.source import LocalSource
@@ -33,17 +41,43 @@ from flambeau._src.capture.source import LocalSource
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["broken", "in_loop"]
+__all__ = ["broken"]
 
 Code = list[Instruction]
 _STACK = "___stack_"
 _FIRST = "___first"
-_FIXED = ("PUSH_EXC_INFO", "POP_EXCEPT", "RERAISE", "WITH_EXCEPT_START", "CHECK_EXC_MATCH")
-_ENDS = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
-_JUMPS = ("POP_JUMP", "JUMP_IF")
+_ENDS = ("RAISE_VARARGS", "RERAISE")
+#: Kinds of places of the stack: a value, NULL, an exception that is being handled (with what was
+#: handled before), the iterator of a loop that comes from outside.
+_VALUE, _NULL, _HANDLING, _LOOP = range(4)
 
 
-def in_loop(frame: Frame) -> bool:
+class _Place:
+    """A place of the stack, and the variable that holds what belongs there."""
+
+    __slots__ = ("kind", "name")
+
+    def __init__(self, kind: int, name: str = "") -> None:
+        self.kind = kind
+        self.name = name
+
+    def push(self) -> Code:
+        """Code that puts it on the stack."""
+        if self.kind == _NULL:
+            return make.null()
+        out = make.load_fast(self.name)
+        if self.kind == _HANDLING:
+            out += [Instruction("PUSH_EXC_INFO"), *make.pop_top()]
+        return out
+
+    def pop(self) -> Code:
+        """Code that takes it from the stack (NULL too: the variable is unbound then)."""
+        if self.kind == _HANDLING:
+            return [Instruction("POP_EXCEPT")]
+        return make.store_fast(self.name)
+
+
+def _in_loop(frame: Frame) -> bool:
     """Whether the instruction at the break may be reached again in this frame."""
     steps = frame.prepared.steps
     index = frame.prepared.index
@@ -78,16 +112,14 @@ class _Break:
             at += 1
             self.ins = steps[at][1]
         self.at = at
-        if self.ins.opname in _FIXED or session.handled is not None:
-            raise Unsupported(
-                "The break is inside the handling of an exception, which cannot be taken up again."
-            )
         flag = self.ins.flag
         #: the instruction pushes a callable with NULL or self: it is run as the plain load
         self.callable = self.ins.opname == "LOAD_METHOD" or (
             self.ins.opname in ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_SUPER_ATTR")
             and bool(flag[0] if isinstance(flag, tuple) else flag)
         )
+        self.looped = bool(_origin(session, frame.code)[2])
+        self.inside_loop = _in_loop(frame)
         self.live = self._live_locals()
         self.bound = {n for n, _ in self.live}
         self.cells = frozenset(n for n, v in self.live if type(v) is types.CellType)
@@ -112,9 +144,9 @@ class _Break:
     def code(self) -> tuple[CodeType, list[CodeType]]:
         """The replacement, and the resume codes."""
         frame, emission = self.frame, self.emission
-        stack = list(frame.stack)
+        stack = [_place(self.session, v) for v in frame.stack]
         moved = [(n, v) for n, v in self.live if not self._in_place(n, v)]
-        values = [v for v in stack if v is not NULL] + [v for _, v in moved]
+        values = [v for p, v in stack if p.kind != _NULL] + [v for _, v in moved]
         emission.need(values)
         emission.rebuild.counter += 1  # names of this break differ from those of plain code
         body, names = emission.body(values)
@@ -126,32 +158,36 @@ class _Break:
             names = [emission.rebuild.temporary()]
             out += make.store_fast(names[0])
         where = iter(names)
-        places: list[str | None] = [None if v is NULL else next(where) for v in stack]
+        places = [place for place, _ in stack]
+        for place in places:
+            if place.kind != _NULL:
+                place.name = next(where)
         self._as_it_was(program, places, dict(zip([n for n, _ in moved], where, strict=True)))
-        depth = self._depth()
-        if self.ins.opname in _ENDS:
-            if depth is not None:
-                raise Unsupported("A raise inside a handler's range ends the graph.")
-            out.append(self.ins.copy())
-            return finish(program), []
         native = [*(x.copy() for x in self.prefix), self._native()]
         out += native
-        used = self._operands(len(stack))
-        below = [p is None for p in places[: len(stack) - used]]
-        if self.ins.target is None:
-            made = 1 if self.callable else self._results(used)
-            out += self._tail(self.at + 1, below, made)
-        else:
+        below = places[: len(places) - self._operands()]
+        made = [_Place(_VALUE) for _ in range(self._results())]
+        if self.ins.opname == "FOR_ITER":
+            self._loop(out, native[-1], below)
+        elif self.ins.target is not None:
             taken = make.label()
             native[-1].target = taken[0]
-            made, jumped = self._jump_results(used)
-            out += self._tail(self.at + 1, below, made)
+            out += self._tail(self.at + 1, below)
             goal = frame.prepared.index[id(self.ins.target)]
-            out += taken + self._tail(goal, below, jumped)
+            kept = [_Place(_VALUE)] if self.ins.opname.startswith("JUMP_IF") else []
+            out += taken + self._tail(goal, [*below, *kept])
+        elif self.ins.opname not in _ENDS:
+            out += self._tail(self.at + 1, [*below, *made], self.callable)
+        entry = frame.prepared.protected.get(self.at)
+        if entry is not None:  # what the instruction raises: the handler is a resume function too
+            goal, depth, lasti = entry
+            given = [_Place(_VALUE) for _ in range(1 + lasti)]
+            out += (handler := make.label() + self._tail(goal, [*places[:depth], *given]))
+            entries = ExceptionEntry(native[0], native[-1], handler[0], depth, lasti)
+            program.exceptions.append(entries)
         begins = next(i for i, x in enumerate(out) if x.opname == "RESUME")
-        out[begins:begins] = make.jump(out[begins]) + self.unseen
-        if depth is not None:
-            self._protect(program, native[0], native[-1])
+        if self.unseen:
+            out[begins:begins] = make.jump(out[begins]) + self.unseen
         return finish(program), self.resumes
 
     def _in_place(self, name: str, value: Any) -> bool:
@@ -160,28 +196,32 @@ class _Break:
         return plan.kind == "source" and plan.extra == LocalSource(name)
 
     def _as_it_was(
-        self, program: Program, places: list[str | None], locals_: dict[str, str]
+        self, program: Program, places: list[_Place], locals_: dict[str, str]
     ) -> None:
         """Stack and variables as the instruction finds them in the function's own code, so that
         whoever looks at the frame, or waits for the end of an object, sees no difference."""
         out = program.instructions
         used = list(dict.fromkeys(x.argval for x in out if x.opname == "STORE_FAST"))
         for place in places:
-            out += make.null() if place is None else make.load_fast(place)
+            out += place.push()
         program.cellvars = sorted(self.cells)
         for name in self.arguments:
             if name not in self.bound:
                 out += make.delete_fast(name)
-        for name, place in locals_.items():
+        for name, place_of in locals_.items():
             if name in self.cells:
                 out += make.make_cell(name)  # CPython asks whether that has been run
-            out += make.load_fast(place) + make.store_fast(name)
+            out += make.load_fast(place_of) + make.store_fast(name)
+        handled = {p.name for p in places if p.kind == _HANDLING}  # given on in the end
         for name in used:
-            out += make.delete_fast(name)
+            if name not in handled:
+                out += make.delete_fast(name)
 
     def _native(self) -> Instruction:
         """The instruction at the break, as the replacement runs it."""
         native = self.ins.copy()
+        if native.opname == "RERAISE":
+            native.arg = native.argval = 0  # where it was raised first is not in this code
         if self.callable:
             native.arg = None
             if native.opname == "LOAD_METHOD":
@@ -193,8 +233,8 @@ class _Break:
 
     # ---- the stack around the instruction ----
 
-    def _operands(self, size: int) -> int:
-        """How many values of the stack the instruction looks at."""
+    def _operands(self) -> int:
+        """How many values of the stack the instruction takes."""
         op, arg = self.ins.opname, self.ins.arg or 0
         fixed = _OPERANDS.get(op)
         if fixed is not None:
@@ -205,13 +245,15 @@ class _Break:
             return arg + 3
         if op == "CALL_FUNCTION_EX":
             return 3 + (arg & 1)
-        if op in ("BUILD_MAP",):
+        if op == "BUILD_MAP":
             return 2 * arg
         if op in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"):
             return arg
+        if op == "RAISE_VARARGS":
+            return arg
         if op in ("LIST_EXTEND", "SET_UPDATE", "DICT_UPDATE", "LIST_APPEND", "SET_ADD"):
             return arg + 1
-        if op in ("DICT_MERGE",):
+        if op in ("DICT_MERGE", "BUILD_CONST_KEY_MAP"):
             return arg + 1
         if op == "MAP_ADD":
             return arg + 2
@@ -219,92 +261,114 @@ class _Break:
             return 2 if arg & 4 else 1
         raise Unsupported(f"No break is possible at {op}.")
 
-    def _results(self, used: int) -> int:
+    def _results(self) -> int:
         """How many values the instruction leaves in place of its operands."""
-        effect = dis.stack_effect(dis.opmap[self.ins.opname], self._plain_argument())
-        if self.ins.opname in ("CALL",):
-            return 1
-        return used + effect
-
-    def _jump_results(self, used: int) -> tuple[int, int]:
-        op = self.ins.opname
-        if op.startswith("POP_JUMP"):
-            return 0, 0
-        if op.startswith("JUMP_IF"):
-            return 0, 1
-        raise Unsupported(f"No break is possible at {op}.")
-
-    def _plain_argument(self) -> int | None:
         ins = self.ins
-        if ins.arg is None:
-            return None
-        return ins.arg
-
-    def _depth(self) -> int | None:
-        """The stack depth of the handler around the instruction, None where there is none."""
-        entry = self.frame.prepared.protected.get(self.at)
-        return None if entry is None else entry[1]
+        if self.callable or ins.opname == "CALL":
+            return 1
+        if ins.target is not None or ins.opname in _ENDS:
+            return 0
+        return self._operands() + dis.stack_effect(dis.opmap[ins.opname], ins.arg)
 
     # ---- what follows ----
 
-    def _tail(self, goal: int, below: list[bool], made: int) -> Code:
-        """Call the function that goes on at `goal` with the stack and the variables. `below` says
-        of what lies under the results whether it is NULL. Nothing is left in this frame."""
+    def _loop(self, out: Code, native: Instruction, below: list[_Place]) -> None:
+        """FOR_ITER: the next round, or what follows the loop."""
         frame = self.frame
+        out += self._tail(self.at + 1, [*below, _Place(_LOOP), _Place(_VALUE)])
+        goal = frame.prepared.index[id(self.ins.target)]
+        steps = frame.prepared.steps
+        end = make.label()
+        if steps[goal][1].opname == "END_FOR":
+            end = [Instruction("END_FOR")]
+            goal += 1
+            if END_FOR_KEEPS_ITERATOR:
+                end += make.pop_top()
+                goal += 1
+        native.target = end[0]
+        out += end + self._tail(goal, below)
+
+    def _tail(self, goal: int, stack: list[_Place], is_callable: bool = False) -> Code:
+        """Call the function that goes on at `goal` with what is on the stack, and the variables.
+        `is_callable`: the top is to be a callable beside NULL. Nothing is left in this frame."""
         rebuild = self.emission.rebuild
-        places = [rebuild.temporary() for _ in range(len(below) + made)]
+        places = [_Place(p.kind, p.name) for p in stack]
+        for place in places:
+            if place.kind != _HANDLING:
+                place.name = rebuild.temporary()
         out: Code = []
-        for name in reversed(places):
-            out += make.store_fast(name)
-        nulls = (*below, *[False] * made)
-        values = [p for p, null in zip(places, nulls, strict=True) if not null]
-        if self.callable:  # the value, and the NULL that was left out
-            nulls = (*nulls[:-1], *((True, False) if NULL_FIRST else (False, True)))
+        for place in reversed(places):
+            out += place.pop()
+        if is_callable:  # NULL was left out
+            places.insert(len(places) - NULL_FIRST, _Place(_NULL))
         if self.ins.opname in ("STORE_FAST", "DELETE_FAST"):
             raise Unsupported(f"No break is possible at {self.ins.opname}.")
         plain = [n for n, _ in self.live if n not in self.cells]
-        code, first = resume_code(self.session, frame, goal, nulls, tuple(plain), self.cells)
+        kinds = tuple([p.kind for p in places])
+        looped = self.looped or self.inside_loop
+        key = (kinds, tuple(plain), self.cells, looped)
+        code, first = resume_code(self.session, self.frame, goal, *key)
         self.resumes.append(code)
         rest = make.label()
         begin = rest[0]
-        for name in code.co_freevars:
-            rest += make.load_closure(name)
-        if code.co_freevars:
-            rest += make.build_tuple(len(code.co_freevars))
-        rest += make.load_const(code)
-        rest += make.make_function(make.CLOSURE if code.co_freevars else 0)
-        rest += make.callable_on_top()
+        if self.looped:  # whoever runs the loop calls it
+            rest += make.as_callable(make.load_const(Again))
+        rest += self._function(code)
+        if not self.looped:
+            rest += make.callable_on_top()
         if first is not None:
             empty = dict(self.live)[first] == types.CellType()
             rest += make.load_const(None) if empty else make.load_deref(first)
+        values = [p.name for p in places if p.kind != _NULL]
         for name in (*plain, *values):
             rest += make.load_fast(name)
-        for name in (*self.bound, *values):
+        for name in dict.fromkeys((*self.bound, *values)):
             rest += make.delete_fast(name)
-        rest += make.call(code.co_argcount) + make.return_value()
-        where = self.ins.where or Positions(frame.code.co_firstlineno)
-        self.unseen += make.located(rest, where)
+        if self.looped:
+            rest += make.build_tuple(code.co_argcount) + make.call(2)
+        else:
+            rest += make.call(code.co_argcount)
+            rest += self._rounds() if looped else []
+        where = self.ins.where or Positions(self.frame.code.co_firstlineno)
+        self.unseen += make.located(rest + make.return_value(), where)
         return out + make.jump(begin)
 
-    # ---- handlers around the break ----
+    def _function(self, code: CodeType) -> Code:
+        out: Code = []
+        for name in code.co_freevars:
+            out += make.load_closure(name)
+        if code.co_freevars:
+            out += make.build_tuple(len(code.co_freevars))
+        out += make.load_const(code)
+        out += make.make_function(make.CLOSURE if code.co_freevars else 0)
+        if isinstance(frames.FRONT, frames.Wrapper):  # without the hook only what is wrapped
+            return make.as_callable(make.load_const(frames.FRONT.prepare)) + out + make.call(1)
+        return out
 
-    def _protect(self, program: Program, first: Instruction, last: Instruction) -> None:
-        """Handlers around the break: the original code follows, entered through them alone."""
-        frame = self.frame
-        original = decode(frame.code)
-        index = {id(x): i for i, x in enumerate(original.instructions)}
-        entry = next(
-            e for e in original.exceptions if index[id(e.start)] <= self.at <= index[id(e.end)]
-        )
-        program.varnames += [n for n in original.varnames if n not in program.varnames]
-        program.cellvars += [n for n in original.cellvars if n not in program.cellvars]
-        skip = {"COPY_FREE_VARS", "MAKE_CELL", "RETURN_GENERATOR"}
-        start = next(i for i, x in enumerate(original.instructions) if x.opname not in skip)
-        program.instructions += original.instructions[start:]
-        program.exceptions = [
-            ExceptionEntry(first, last, entry.target, entry.depth, entry.lasti),
-            *original.exceptions,
-        ]
+    def _rounds(self) -> Code:
+        """Call what the result on the stack asks for, until there is one that asks for nothing."""
+        name = self.emission.rebuild.temporary()
+        begin, end = make.label(), make.label()
+        out = begin + make.store_fast(name)
+        out += make.as_callable(make.load_const(type)) + make.load_fast(name) + make.call(1)
+        out += make.load_const(Again) + make.compare("is") + make.pop_jump_if_false(end)
+        out += make.as_callable(make.load_fast(name) + make.load_attr("function"))
+        out += make.load_fast(name) + make.load_attr("args") + make.delete_fast(name)
+        out += make.call_function_ex()
+        return out + make.jump(begin[0]) + end + make.load_fast(name)
+
+
+def _place(session: Session, value: Any) -> tuple[_Place, Any]:
+    """The place of a value of the stack, and what its variable holds."""
+    if value is NULL:
+        return _Place(_NULL), value
+    if type(value) is Handling:
+        if value.over:  # a copy of what has been put back
+            return _Place(_VALUE), None
+        return _Place(_HANDLING), value.error
+    if type(value) is Pending or id(value) in session.loops:
+        return _Place(_LOOP), value
+    return _Place(_VALUE), value
 
 
 #: Operands of instructions by name; those that depend on the argument stand in `_operands`.
@@ -356,6 +420,14 @@ _OPERANDS = {
     "MATCH_MAPPING": 1,
     "MATCH_SEQUENCE": 1,
     "CALL_INTRINSIC_1": 1,
+    "CALL_INTRINSIC_2": 2,
+    "LIST_TO_TUPLE": 1,
+    "FOR_ITER": 1,
+    "WITH_EXCEPT_START": 0,
+    "CHECK_EXC_MATCH": 2,
+    "CHECK_EG_MATCH": 2,
+    "PREP_RERAISE_STAR": 2,
+    "RERAISE": 1,
 }
 
 
@@ -363,9 +435,10 @@ def resume_code(
     session: Session,
     frame: Frame,
     goal: int,
-    nulls: tuple[bool, ...],
+    kinds: tuple[int, ...],
     plain: tuple[str, ...],
     cells: frozenset[str],
+    looped: bool,
 ) -> tuple[CodeType, str | None]:
     """The code that goes on at an instruction, with this stack and these variables; made once.
 
@@ -373,15 +446,19 @@ def resume_code(
     and what it holds is the first argument.
     """
     table = session.options.resumes
-    origin, shift = table.get(frame.code, (frame.code, 0))
+    origin, shift, _ = _origin(session, frame.code)
     first = goal - shift
-    key = (origin, first, nulls, plain, cells)
+    key = (origin, first, kinds, plain, cells, looped)
     made = table.get(key)
     if made is not None:
         return made  # type: ignore[no-any-return]
     program = decode(origin)
     goal_ins = program.instructions[first]
-    values = [f"{_STACK}{i}" for i, null in enumerate(nulls) if not null]
+    prefixes = {_LOOP: LOOP_PREFIX}
+    stack = [f"{prefixes.get(kind, _STACK)}{i}" for i, kind in enumerate(kinds)]
+    if goal_ins.opname == "STORE_FAST":  # only moved: not read yet
+        stack[-1] = f"{LOOP_PREFIX}{len(stack) - 1}"
+    values = [name for name, kind in zip(stack, kinds, strict=True) if kind != _NULL]
     body = list(program.instructions)
     while body[0].opname in ("COPY_FREE_VARS", "MAKE_CELL"):
         del body[0]
@@ -401,8 +478,8 @@ def resume_code(
     line = goal_ins.where.line if goal_ins.where is not None else program.firstlineno
     program.qualname = f"{program.qualname}.<resume at {line}, {session.options.next_name()}>"
     head = make.begin([], program.freevars)
-    for i, null in enumerate(nulls):
-        head += make.null() if null else make.load_fast(f"{_STACK}{i}")
+    for name, kind in zip(stack, kinds, strict=True):
+        head += _Place(kind, name).push()
     for name in values:
         head += make.delete_fast(name)
     head += make.jump(goal_ins)
@@ -413,8 +490,15 @@ def resume_code(
     program.instructions = [*make.located(head, place), *body]
     code = assemble(program)
     table[key] = made = code, first_name
-    table[code] = (origin, _shift(code, origin))
+    table[code] = (origin, _shift(code, origin), looped)
     return made
+
+
+def _origin(session: Session, code: CodeType) -> tuple[CodeType, int, bool]:
+    """The user's code that a resume function is of, how far instructions are shifted, and whether
+    it runs in a loop; of other code itself."""
+    found: tuple[CodeType, int, bool] = session.options.resumes.get(code, (code, 0, False))
+    return found
 
 
 def _shift(code: CodeType, origin: CodeType) -> int:

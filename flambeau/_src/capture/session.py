@@ -98,6 +98,7 @@ class Session:
         self.recorder = Recorder(self)
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
+        self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
         self.arguments: set[int] = set()  # the outermost frame's, by identity
         self.depth = 0

@@ -348,7 +348,7 @@ def _inner(a):
     return a * 2
 
 
-@program(square, breaks=2)
+@program(square, breaks=1)
 def call_that_breaks_without_recording(a):
     before = torch.is_grad_enabled()
     torch.set_grad_enabled(False)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from flambeau._src.capture import arithmetic, iteration
 from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.generators import Generator
-from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, opcode
-from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, Pending, opcode
+from flambeau._src.capture.outcome import Raised, Round, Unsupported
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -80,8 +80,13 @@ def get_iter(s: Session, f: Frame, i: Instruction) -> None:
 def for_iter(s: Session, f: Frame, i: Instruction) -> int | None:
     """The next item, or out of the loop."""
     s.went_on()
+    it = f.stack[-1]
+    if type(it) is Pending:
+        raise Round
+    if f.parent is None:
+        s.loops[id(it)] = it
     try:
-        f.stack.append(iteration.next_(s, f.stack[-1]))
+        f.stack.append(iteration.next_(s, it))
     except Raised as raised:
         if not isinstance(raised.error, StopIteration):
             raise

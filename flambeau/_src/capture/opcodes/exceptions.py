@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import arithmetic, attributes, calls, classes
 from flambeau._src.capture.bytecode.program import Instruction
-from flambeau._src.capture.interpreter import Frame, opcode
+from flambeau._src.capture.interpreter import Frame, Handling, opcode
 from flambeau._src.capture.outcome import Raised, Unsupported
 
 if TYPE_CHECKING:
@@ -44,14 +44,16 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
 def push_exc_info(s: Session, f: Frame, i: Instruction) -> None:
     """The exception on top is being handled; what was handled before goes below it."""
     error = f.stack.pop()
-    f.stack += (s.handled, error)
+    f.stack += (Handling(s.handled, error), error)
     s.handled = error
 
 
 @opcode("POP_EXCEPT")
 def pop_except(s: Session, f: Frame, i: Instruction) -> None:
     """Done with handling."""
-    s.handled = f.stack.pop()
+    handling = f.stack.pop()
+    handling.over = True
+    s.handled = handling.before
 
 
 @opcode("CHECK_EXC_MATCH")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import attributes, scopes
 from flambeau._src.capture.bytecode.program import Instruction
-from flambeau._src.capture.interpreter import NULL, Frame, Pending, opcode
+from flambeau._src.capture.interpreter import LOOP_PREFIX, NULL, Frame, Pending, opcode
 from flambeau._src.capture.outcome import Unsupported
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def load_fast(s: Session, f: Frame, i: Instruction) -> None:
                 f"cannot access local variable '{i.argval}' where it is not associated with a value"
             )
         )
-    if type(value) is Pending:
+    if type(value) is Pending and not i.argval.startswith(LOOP_PREFIX):
         value = value_of(s, f, i.arg)  # type: ignore[arg-type]
     f.stack.append(value)
 

@@ -1,0 +1,39 @@
+"""What replacement code calls: rounds of loops, one after the other, and iterators on their way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["Again", "at_items", "at_keys", "at_values"]
+
+
+class Again:
+    """A round of a loop is over: `function(*args)` goes on."""
+
+    __slots__ = ("args", "function")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.function = function
+        self.args = args
+
+
+def _advanced(it: Iterator[Any], count: int) -> Iterator[Any]:
+    next(itertools.islice(it, count, count), None)
+    return it
+
+
+def at_keys(table: dict[Any, Any], count: int) -> Iterator[Any]:
+    """An iterator over a dict that has given `count` keys."""
+    return _advanced(iter(table), count)
+
+
+def at_values(table: dict[Any, Any], count: int) -> Iterator[Any]:
+    """An iterator over a dict's values that has given `count` of them."""
+    return _advanced(iter(table.values()), count)
+
+
+def at_items(table: dict[Any, Any], count: int) -> Iterator[Any]:
+    """An iterator over a dict's items that has given `count` of them."""
+    return _advanced(iter(table.items()), count)
