@@ -23,6 +23,7 @@ from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
         return s.call(method, (a, b), {})
     if type(method) is types.WrapperDescriptorType:
         owner = method.__objclass__
+        if type(a) is FakeTensor and not _is_number(b):
+            return NotImplemented
         if owner is object:
             return method(a, b) if method.__name__ in ("__eq__", "__ne__") else NotImplemented
         if max(grade(a), grade(b)) == PYTHON and not (
@@ -186,6 +189,15 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
     if method is None:
         return NotImplemented
     return s.call(attributes.bind(s, method, a), (b,), {})
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an operator of tensors may take the object, or knows of it."""
+    kind = type(value)
+    return isinstance(value, (int, float, complex, Tensor)) or any(
+        attributes.special(kind, n) is not None
+        for n in ("__torch_function__", "__float__", "__index__", "__array__", "__complex__")
+    )
 
 
 def _protocol(s: Session, plain: str, a: Any, b: Any, symbol: str) -> Any:
@@ -257,11 +269,15 @@ def unary(s: Session, name: str, a: Any) -> Any:
     fn, method = _UNARY[name]
     if is_tensor(a):
         return s.recorder.call(fn, fn, (a,), {})
-    if type(a) in NATIVE:
+    if type(a) in ATOMS:
         return s.native(fn, a)
     found = attributes.special(type(a), method)
     if type(found) is types.FunctionType:
         return s.call(found, (a,), {})
+    if found is None:
+        sign = {"neg": "-", "invert": "~", "pos": "+"}[name]
+        text = f"bad operand type for unary {sign}: '{type(a).__name__}'"
+        return s.raise_(TypeError(text))
     if grade(a) == PLAIN:
         return s.native(fn, a)
     raise Unsupported(f"`{name}` of a {type(a).__name__}.")

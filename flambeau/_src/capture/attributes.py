@@ -84,7 +84,7 @@ def get(s: Session, obj: Any, name: str) -> Any:
     found = special(kind, "__getattribute__")
     if type(found) is types.FunctionType:
         return _with_fallback(s, kind, obj, name, s.call, (found, (obj, name), {}))
-    if found is not object.__getattribute__:
+    if found is not object.__getattribute__ and kind is not types.SimpleNamespace:
         if isinstance(obj, (BaseException, list, dict, tuple, set, frozenset, str, int, float)):
             return _with_fallback(s, kind, obj, name, generic_get, (s, obj, name))
         raise Unsupported(f"An attribute of a {kind.__name__}, which is native code's, is read.")
@@ -120,7 +120,7 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
     if known is None:
         d = getattr(obj, "__dict__", None)
         if d is not None and name in d:
-            if not s.heap.is_made(obj):
+            if not s.heap.is_made(obj) and not isinstance(obj, BaseException):
                 return _of_unknown(s, obj, name, d[name])
             return d[name]
         if d is not None and s.heap.is_made(obj) and library.is_module(obj):
@@ -552,6 +552,11 @@ def generic_delete(s: Session, obj: Any, name: str) -> None:
     if attr is not MISSING and _is_data(attr):
         if type(attr) is property and attr.fdel is not None:
             s.call(attr.fdel, (obj,), {})
+            return
+        remove = special(type(attr), "__delete__")
+        if type(remove) is types.FunctionType:
+            known = s.heap.known(obj)
+            s.call(remove, (_class_value(s, kind, known, name, attr, False), obj), {})
             return
         raise Unsupported(f"The attribute {name} of a {kind.__name__} is deleted.")
     known = s.heap.known(obj)

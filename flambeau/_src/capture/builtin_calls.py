@@ -6,7 +6,6 @@ A handler takes (session, arguments, keywords).
 from __future__ import annotations
 
 import builtins
-import copy
 import functools
 import itertools
 import operator
@@ -26,9 +25,12 @@ from flambeau._src.capture import (
     iteration,
     library,
     natives,
+    standard_calls,
     strings,
     tensor_calls,
 )
+from flambeau._src.capture.interpreter import NULL
+from flambeau._src.capture.opcodes.names import value_of
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic
@@ -57,8 +59,6 @@ __all__ = [
 ]
 
 Handler = Callable[["Session", tuple[Any, ...], dict[str, Any]], Any]
-_MISSING: Any = object()
-
 CREATORS = tensor_calls.CREATORS
 QUESTIONS = tensor_calls.QUESTIONS
 TENSOR_METHODS = tensor_calls.METHODS
@@ -143,13 +143,15 @@ def _id(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _vars(s: Session, args: Any, kwargs: Any) -> Any:
     if not args:
-        raise Unsupported("`vars()` of the frame is asked for.")
+        return _locals(s, args, kwargs)
     return attributes.get(s, args[0], "__dict__")
 
 
 def _dir(s: Session, args: Any, kwargs: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], type):
         return s.native(dir, args[0])
+    if not args:
+        return sorted(_locals(s, args, kwargs))
     raise Unsupported("`dir` of an object is asked for.")
 
 
@@ -303,9 +305,63 @@ def search(s: Session, sequence: Any, name: str, args: Any) -> Any:
 
 
 def _round(s: Session, args: Any, kwargs: Any) -> Any:
-    if type(args[0]) is FakeTensor:
-        return s.recorder.method("round", *args, **kwargs)
+    value, *rest = args
+    if type(value) is FakeTensor:
+        return s.raise_(TypeError("type Tensor doesn't define __round__ method"))
+    method = attributes.special(type(value), "__round__")
+    if type(method) is types.FunctionType and (kwargs or len(rest) < 2):
+        digits = (kwargs.get("ndigits"),) if kwargs else rest
+        return s.call(method, (value, *(() if digits in ((None,), [None]) else digits)), {})
     return s.run_pure(round, args, kwargs)
+
+
+def _divmod(s: Session, args: Any, kwargs: Any) -> Any:
+    a, b = args
+    for v, other, name in ((a, b, "__divmod__"), (b, a, "__rdivmod__")):
+        method = attributes.special(type(v), name)
+        if type(method) is types.FunctionType:
+            out = s.call(method, (v, other), {})
+            if out is not NotImplemented:
+                return out
+    return s.run_pure(divmod, args, kwargs)
+
+
+def _in_base(fn: Any) -> Handler:
+    """`bin`, `hex`, `oct`: of what `__index__` gives."""
+
+    def text(s: Session, args: Any, kwargs: Any) -> Any:
+        method = attributes.special(type(args[0]), "__index__")
+        if type(method) is types.FunctionType:
+            return s.native(fn, s.call(method, (args[0],), {}))
+        return s.run_pure(fn, args, kwargs)
+
+    return text
+
+
+def _locals(s: Session, args: Any, kwargs: Any) -> Any:
+    frame = s.frame
+    assert frame is not None
+    found: dict[str, Any] = {}
+    for slot, name in enumerate(frame.prepared.slots):
+        value = value_of(s, frame, slot)
+        if type(value) is types.CellType:
+            try:
+                value = s.heap.read_cell(value)
+            except ValueError:
+                continue
+        if value is not NULL and not name.startswith((".", "___")):
+            found[name] = value
+    return found
+
+
+def _frame_asked(what: str, least: int) -> Handler:
+    """What looks at the variables of the frame that calls it: the frame must be as it is."""
+
+    def refuse(s: Session, args: Any, kwargs: Any) -> Any:
+        whole = len(args) < least and s.frame is not None and s.frame.parent is None
+        raise Unsupported(f"`{what}` looks at the frame that calls it.", whole=whole)
+
+    return refuse
 
 
 def _abs(s: Session, args: Any, kwargs: Any) -> Any:
@@ -321,6 +377,9 @@ def _abs(s: Session, args: Any, kwargs: Any) -> Any:
 def _pow(s: Session, args: Any, kwargs: Any) -> Any:
     if len(args) == 2 and not kwargs:
         return arithmetic.binary(s, "**", *args)
+    method = attributes.special(type(args[0]), "__pow__") if args else None
+    if type(method) is types.FunctionType and len(args) == 3:
+        return s.call(method, args, {})
     return s.run_pure(pow, args, kwargs)
 
 
@@ -432,6 +491,14 @@ FUNCTIONS: dict[Any, Handler] = {
     sorted: _sorted,
     round: _round,
     abs: _abs,
+    divmod: _divmod,
+    bin: _in_base(bin),
+    hex: _in_base(hex),
+    oct: _in_base(oct),
+    locals: _locals,
+    eval: _frame_asked("eval", 2),
+    exec: _frame_asked("exec", 2),
+    sys._getframe: _frame_asked("sys._getframe", 99),
     pow: _pow,
     repr: _text("repr"),
     ascii: _text("ascii"),
@@ -459,10 +526,14 @@ FUNCTIONS: dict[Any, Handler] = {
     _native.get_inference: lambda s, a, k: _native.get_inference(),
     _native.set_grad: _set_grad,
 }
+FUNCTIONS.update(standard_calls.FUNCTIONS)
 FUNCTIONS.update({fn: _binary(symbol) for fn, symbol in arithmetic.SYMBOLS.items()})
 
 #: How many arguments the functions take that check nothing themselves; keywords: those listed.
 ARITY: dict[Any, tuple[int, int]] = {
+    **dict.fromkeys((bin, hex, oct), (1, 1)),
+    divmod: (2, 2),
+    locals: (0, 0),
     **dict.fromkeys((len, callable, id, hash, any, all, repr, ascii, abs), (1, 1)),
     **dict.fromkeys((isinstance, issubclass, hasattr, delattr), (2, 2)),
     **dict.fromkeys((iter, next, format), (1, 2)),
@@ -630,13 +701,6 @@ CLASSES: dict[Any, Handler] = {
 # ---- Python functions that are not interpreted ----
 
 
-def _copy(s: Session, args: Any, kwargs: Any) -> Any:
-    value = args[0]
-    if type(value) in natives.CONTAINERS:
-        return copy.copy(value)
-    return _MISSING
-
-
 def _warn(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported("A warning is given.", "Warn outside of the compiled function.")
 
@@ -655,8 +719,6 @@ _COMPILING = frozenset(("is_compiling", "is_dynamo_compiling"))
 def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
     """What to do with a Python function instead of interpreting it, None: interpret it."""
     name = code.co_name
-    if fn is copy.copy:
-        return _copying
     if name in _COMPILING and library.kind_of_code(code) is not None:
         return _is_compiling
     if name == "graph_break" and library.kind_of_code(code) is not None:
@@ -675,7 +737,12 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:
         return tensor_calls.FUNCTIONS.get(name)
-    return None
+    found = standard_calls.handler(fn, code)
+    return None if found is None else functools.partial(_standard, found, fn)
+
+
+def _standard(found: Any, fn: Any, s: Session, args: Any, kwargs: Any) -> Any:
+    return found(s, fn, args, kwargs)
 
 
 def _module_init(s: Session, args: Any, kwargs: Any) -> Any:
@@ -704,11 +771,6 @@ def _graph_break(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported("The program asks for a break here.", "Remove the call of graph_break.")
 
 
-def _copying(s: Session, args: Any, kwargs: Any) -> Any:
-    value = _copy(s, args, kwargs)
-    return s.inline(copy.copy, args, kwargs) if value is _MISSING else value
-
-
 def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """A function under `functools.lru_cache`: interpreted without the cache."""
     if s.options.own_caches:
@@ -721,14 +783,17 @@ def getter(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     kind = type(fn).__name__
     if len(args) != 1 or kwargs:
         raise Unsupported(f"operator.{kind} is called with other than one argument.")
-    _, parts = fn.__reduce__()[:2]
+    made, parts = fn.__reduce__()[:2]
     value = args[0]
     if kind == "itemgetter":
         found = tuple([arithmetic.get_item(s, value, p) for p in parts])
     elif kind == "attrgetter":
         found = tuple([_dotted(s, value, p) for p in parts])
     else:
-        raise Unsupported("operator.methodcaller is called.", "Use a lambda.")
+        keywords: dict[str, Any] = {}
+        if isinstance(made, functools.partial):
+            parts, keywords = (*made.args, *parts), made.keywords
+        return s.call(attributes.get(s, value, parts[0]), tuple(parts[1:]), keywords)
     return found[0] if len(parts) == 1 else found
 
 

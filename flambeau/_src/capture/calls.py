@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _collections  # type: ignore[import-not-found]
 import functools
+import re
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "call_method", "inline", "run_pure"]
 
+#: Types of bound methods of native code; some of those that know their class have one of their own.
+_NATIVE_METHODS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.compile("").match))
 _NO_INLINE = 0x0080 | 0x0200  # coroutines, asynchronous generators
 _GENERATOR = 0x0020
 
@@ -56,6 +59,8 @@ _GENERATOR = 0x0020
 def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`fn(*args, **kwargs)`."""
     kind = type(fn)
+    if id(fn) in s.heap.opaque and kind in (*_NATIVE_METHODS, functools.partial):
+        raise Unsupported(f"A {kind.__name__} of an outside object is called.")
     if kind is types.MethodType:
         self_ = fn.__self__
         if type(self_) is FakeTensor:
@@ -69,7 +74,7 @@ def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return _operator(s, fn, args, kwargs)
     if isinstance(fn, type):
         return _class(s, fn, args, kwargs)
-    if kind is types.BuiltinFunctionType or kind is types.MethodWrapperType:
+    if kind in _NATIVE_METHODS:
         return _builtin(s, fn, args, kwargs)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType):
         return _descriptor(s, fn, args, kwargs)
@@ -328,6 +333,10 @@ def _builtin(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             return s.native(fn, *args, **kwargs)
         return handler(s, args, kwargs)
     self_ = fn.__self__
+    if type(fn) is types.MethodWrapperType and fn.__objclass__ is object:  # type: ignore[attr-defined]
+        unbound = builtin_calls.DESCRIPTORS.get(object.__dict__.get(fn.__name__))
+        if unbound is not None:
+            return unbound(s, (self_, *args), kwargs)
     if self_ is None or isinstance(self_, types.ModuleType):
         if fn in PURE:
             return run_pure(s, fn, args, kwargs)

@@ -164,7 +164,7 @@ def _new(
         if hasattr(cls, "__del__"):
             raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
         return s.heap.made(object.__new__(cls))
-    if issubclass(cls, BaseException):
+    if issubclass(cls, (BaseException, types.SimpleNamespace)):
         return s.heap.made(s.native(new, cls, *args))
     if issubclass(cls, (list, dict, set, collections.deque)):
         return s.heap.made(s.native(new, cls))
@@ -181,7 +181,7 @@ def _new(
 def _native_init(
     s: Session, cls: type, init: Any, value: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    if issubclass(cls, BaseException):
+    if issubclass(cls, (BaseException, types.SimpleNamespace)):
         s.native(init, value, *args, **kwargs)
     elif issubclass(cls, (list, set, collections.deque, dict)):
         args = tuple([native_iterable(s, a) for a in args])

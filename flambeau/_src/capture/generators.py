@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, run, unwind
+from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class Generator:
     def throw_(self, error: Any, value: Any = None, trace: Any = None) -> Any:
         """Raise inside, where the frame is suspended; the next item, if it goes on."""
         session = self.session
-        if value is not None or trace is not None:
-            raise Unsupported("`throw` is called with a type, a value and a traceback.")
+        if isinstance(value, BaseException):
+            error = value
+        elif value is not None and isinstance(error, type):
+            error = session.call(error, value if isinstance(value, tuple) else (value,), {})
         if isinstance(error, type) and issubclass(error, BaseException):
             error = session.call(error, (), {})
         if not isinstance(error, BaseException):
@@ -58,13 +61,40 @@ class Generator:
         if frame.prepared.steps[at][1].opname != "YIELD_VALUE":
             raise Unsupported("An exception is thrown into a generator.")
         self.started = True
+        if _delegates(frame):
+            try:
+                item = self._throw_below(frame.stack[-1], error)
+            except Raised as raised:
+                stop = raised.error
+                if not isinstance(stop, StopIteration) or stop is error:
+                    error = stop
+                else:  # the delegate has returned
+                    _skip_delegate(frame, stop.value)
+                    return self._run()
+            else:
+                self.running = False
+                return item
         if at not in frame.prepared.protected:
             self.done, self.running = True, False
             raise Raised(error)
-        if _delegates(frame):
-            raise Unsupported("An exception is thrown into a generator that delegates.")
         unwind(session, frame, at, error)
         return self._run()
+
+    def _throw_below(self, receiver: Any, error: BaseException) -> Any:
+        """Throw into the iterator that the frame delegates to."""
+        closing = isinstance(error, GeneratorExit)
+        if type(receiver) is Generator:
+            if closing:
+                receiver.close_()
+                raise Raised(error)
+            return receiver.throw_(error)
+        session = self.session
+        name = "close" if closing else "throw"
+        if special(type(receiver), name) is not None:
+            found = session.call_method(receiver, name, *(() if closing else (error,)))
+            if not closing:
+                return found
+        raise Raised(error)
 
     def close_(self) -> None:
         """Raise GeneratorExit inside."""
@@ -119,6 +149,22 @@ class Generator:
         except Raised as raised:
             error = raised.error
         raise error
+
+
+def _skip_delegate(frame: Frame, value: Any) -> None:
+    """Go behind the `yield from`, with its value."""
+    steps = frame.prepared.steps
+    at = frame.at
+    while steps[at][1].opname != "SEND":  # the jump back is all that is between
+        ins = steps[at][1]
+        at = frame.goto(ins) if ins.target is not None else at + 1
+    send = steps[at][1]
+    goal = frame.goto(send)
+    if steps[goal][1].opname == "END_SEND":
+        frame.stack.append(value)
+    else:  # 3.11: the iterator goes with it
+        frame.stack[-1] = value
+    frame.at = goal
 
 
 def _delegates(frame: Frame) -> bool:

@@ -114,7 +114,7 @@ class Heap:
             self.guard(Kind.ID, source, value)
             return self._know(value, value, source).inside
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
-            raise Unsupported(f"The native method {value.__name__} of an outside object enters.")
+            return self._enter_native_method(value, kind, source)
         if kind is types.MethodType:
             self.guard(Kind.TYPE, source, kind)
             made = types.MethodType(
@@ -150,10 +150,7 @@ class Heap:
             self.distinct.append(source)
             return iterators.enter(self, value, source)
         if enter is None and kind in NATIVE:
-            raise Unsupported(
-                f"A {kind.__name__} from outside is used, which would be used up or changed.",
-                "Pass a list or a tuple.",
-            )
+            return self._enter_opaque(value, source)  # it would be used up or changed
         if enter is None and isinstance(value, (int, float, str, bytes, complex)):
             if not inert(kind):
                 raise Unsupported(f"A {kind.__name__} from outside compares by Python code.")
@@ -170,6 +167,23 @@ class Heap:
         if stateful(kind) and not library.is_library(kind.__module__):
             self.opaque[id(value)] = value
         return value
+
+    def _enter_native_method(self, value: Any, kind: type, source: Source) -> Any:
+        """A method of a container from outside is its twin's; others may only be handed on."""
+        owner = value.__self__
+        if type(owner) not in containers.ENTER or kind is not types.BuiltinFunctionType:
+            return self._enter_opaque(value, source)
+        self.guard(Kind.TYPE, source, kind)
+        self.guard(Kind.EQUALS, AttrSource(source, "__name__"), value.__name__)
+        made = getattr(self.enter(owner, AttrSource(source, "__self__")), value.__name__)
+        return self._know(value, made, source).inside
+
+    def _enter_opaque(self, value: Any, source: Source) -> Any:
+        """An object that may be handed on; whatever looks into it ends the graph."""
+        self.guard(Kind.TYPE, source, type(value))
+        self.distinct.append(source)
+        self.opaque[id(value)] = value
+        return self._know(value, value, source).inside
 
     def _know(self, real: Any, inside: Any, source: Source) -> Known:
         known = Known(real, inside, source)

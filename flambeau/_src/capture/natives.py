@@ -66,7 +66,7 @@ ITERATORS: frozenset[type] = frozenset(
         *(type(iter(x)) for x in _ITERATED),
         *(type(reversed([])), type(reversed({})), type(reversed(collections.deque()))),
         *(type(reversed({}.values())), type(reversed({}.items()))),
-        *(enumerate, zip, map, filter, reversed),
+        *(enumerate, zip, map, filter, reversed, type(iter(int, 1))),
         *(v for v in vars(itertools).values() if isinstance(v, type)),
     )
 )
@@ -83,6 +83,7 @@ _QUIET = frozenset(
     + ("__class_getitem__", "__post_init__", "__getattr__", "__setattr__", "__delattr__", "__dir__")
     + ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__")
     + ("__enter__", "__exit__", "__getattribute__", "__sizeof__", "__format__", "__replace__")
+    + ("__getnewargs__", "__getnewargs_ex__", "__copy__", "__deepcopy__", "__set_name__")
     + ("__instancecheck__", "__subclasscheck__", "__subclasshook__", "__prepare__", "__missing__")
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import gc
+import operator
 import sys
 import types
 import warnings
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = ["Rebuild"]
+
 
 Code = list[Instruction]
 
@@ -156,7 +158,8 @@ class Rebuild:
             return self._exception(value, kind)
         if isinstance(value, tuple):
             return self._tuple(value, kind)
-        if library.is_library(kind.__module__) and not kind.__module__.startswith(__package__):
+        own = library.is_library(kind.__module__) and not isinstance(value, (dict, list, set))
+        if own and not kind.__module__.startswith(__package__):
             return Plan(value, "const")
         raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
 
@@ -356,14 +359,15 @@ class Rebuild:
         value = plan.value
         cls = type(value)
         names, count = plan.extra
-        base: Any = next((b for b in (dict, list, set) if isinstance(value, b)), object)
+        kinds = (dict, list, set, types.SimpleNamespace)
+        base: Any = next((b for b in kinds if isinstance(value, b)), object)
         out = self._call(base.__new__, make.load_const(cls), 1) + make.store_fast(name)
         items, state = plan.parts[:count], plan.parts[count:]
         if base is dict:
             for key, item in zip(items[::2], items[1::2], strict=True):
                 args = make.load_fast(name) + self.value(key) + self.value(item)
                 out += self._call(dict.__setitem__, args, 3) + make.pop_top()
-        elif base is not object:
+        elif base in (list, set):
             add = list.append if base is list else set.add
             for item in items:
                 args = make.load_fast(name) + self.value(item)
@@ -475,6 +479,16 @@ _OF_DICTS: dict[type, Any] = {
 }
 
 
+def _plan_getter(r: Rebuild, value: Any) -> Plan:
+    made, parts = value.__reduce__()
+    return Plan(value, "call", [made, *parts] if isinstance(made, functools.partial) else parts,
+                (_call, ()) if isinstance(made, functools.partial) else (made, ()))
+
+
+def _call(fn: Callable[..., Any], *args: Any) -> Any:
+    return fn(*args)
+
+
 def _plan_view(r: Rebuild, value: Any) -> Plan:
     raise Unsupported("A view of a dict leaves the graph.", "Make it a list.")
 
@@ -496,6 +510,9 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     types.MethodWrapperType: _plan_bound,
     Shim: _plan_shim,
     Super: _plan_super,
+    operator.itemgetter: _plan_getter,
+    operator.attrgetter: _plan_getter,
+    operator.methodcaller: _plan_getter,
     UserIterator: _plan_user_iterator,
     SequenceIterator: _plan_sequence,
     Generator: _plan_generator,

@@ -67,11 +67,21 @@ def scope_of(s: Session, f: Frame) -> Scope:
         module = sys.modules.get(name) if isinstance(name, str) else None
         if module is not None and getattr(module, "__dict__", None) is f.globals:
             base = AttrSource(ModuleSource(str(name)), "__dict__")
+        elif (name := _module_of(f.globals)) is not None:
+            base = AttrSource(ModuleSource(name), "__dict__")
         elif f.function is not None and s.heap.source_of(f.function) is not None:
             base = AttrSource(s.heap.source_of(f.function), "__globals__")  # type: ignore[arg-type]
         found = s.scopes[id(f.globals)] = Scope(f.globals, base, f.parent is None)
     f.scope = found
     return found
+
+
+def _module_of(globals_: dict[str, Any]) -> str | None:
+    """The name under which a module is found that calls itself otherwise (`_collections_abc`)."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__dict__", None) is globals_:
+            return name
+    return None
 
 
 def read(s: Session, f: Frame, name: str) -> Any:

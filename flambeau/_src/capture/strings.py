@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["convert", "format_", "percent", "printable"]
 
+#: How exceptions of native code become text: by their arguments and native attributes.
+_EXCEPTIONS = frozenset(
+    c.__str__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
+)
 _PLAIN_CONTAINERS = CONTAINERS - {slice}
 
 
@@ -35,7 +39,7 @@ def printable(value: Any, depth: int = 0) -> bool:
             return all(printable(v, depth + 1) for kv in value.items() for v in kv)
         return all(printable(v, depth + 1) for v in value)
     if isinstance(value, BaseException):
-        native = kind.__str__ in (BaseException.__str__, KeyError.__str__, OSError.__str__)
+        native = kind.__str__ in _EXCEPTIONS
         return (
             native and kind.__repr__ is BaseException.__repr__ and printable(value.args, depth + 1)
         )

@@ -8,6 +8,7 @@ from flambeau._src.capture import iteration, matching, strings
 from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.interpreter import Frame, opcode
 from flambeau._src.capture.natives import check_key
+from flambeau._src.capture.scopes import NULL_FIRST
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -118,8 +119,19 @@ def dict_merge(s: Session, f: Frame, i: Instruction) -> None:
     target = f.stack[-i.arg]  # type: ignore[operator]
     for key in value:
         if key in target:
-            s.raise_(TypeError(f"got multiple values for keyword argument '{key}'"))
+            called = _function_text(f, i.arg)  # type: ignore[arg-type]
+            s.raise_(TypeError(f"{called} got multiple values for keyword argument '{key}'"))
     target.update(value)
+
+
+def _function_text(f: Frame, depth: int) -> str:
+    """How errors name the function below the arguments."""
+    fn = f.stack[-depth - 2 if NULL_FIRST else -depth - 3]
+    name = getattr(fn, "__qualname__", None)
+    if name is None:
+        return repr(fn)
+    module = getattr(fn, "__module__", None)
+    return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
 @opcode("LIST_TO_TUPLE")

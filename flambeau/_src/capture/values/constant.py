@@ -64,7 +64,7 @@ def is_reference(value: Any) -> bool:
         kind in REFERENCES
         or isinstance(value, (type, enum.Enum))
         or kind.__name__ in _LAYOUTS
-        or kind.__module__ in ("typing", "re", "types")
+        or (kind.__module__ in ("typing", "re", "types") and kind is not types.SimpleNamespace)
     )
 
 

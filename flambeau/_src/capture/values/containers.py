@@ -12,8 +12,9 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.source import AttrSource, ItemSource, KeySource, Source
+from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, KeySource, Source
 from flambeau._src.capture.values.constant import is_plain, is_structseq
+from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Heap
@@ -106,14 +107,29 @@ def _enter_deque(heap: Heap, value: Any, source: Source) -> Any:
 
 
 def _enter_set(heap: Heap, value: Any, source: Source) -> Any:
-    if not all(is_plain(v) for v in value):
-        raise Unsupported(
-            "A set from outside holds objects that are no constants.",
-            "Pass a list or a dict, whose items have a place.",
-        )
+    if not all(map(is_plain, value)):
+        return _enter_objects(heap, value, source)
     twin = _in_order(value) if isinstance(value, set) else value
     heap.guard(Kind.PYTHON, source, _SameSet(value))
     known = heap.know(value, twin, source)
+    known.before = set(twin)
+    return twin
+
+
+def _enter_objects(heap: Heap, value: Any, source: Source) -> Any:
+    """A set of objects: each has its place in the order in which the set is iterated over."""
+    for v in value:
+        check_key(heap.session, v)
+    if isinstance(value, set) and any(isinstance(v, Tensor) for v in value):
+        raise Unsupported("A set from outside holds tensors.", "Pass a list or a dict.")
+    items = list(value)
+    parts = ItemSource(ItemSource(CallSource(source, "__reduce__"), 1), 0)
+    heap.guard(Kind.LENGTH, parts, len(items))
+    twin = _in_order(value) if isinstance(value, set) else value
+    known = heap.know(value, twin, source)
+    for i, v in enumerate(items):
+        if heap.enter(v, ItemSource(parts, i)) is not v:
+            raise Unsupported(f"A set from outside holds a {type(v).__name__}.", "Pass a list.")
     known.before = set(twin)
     return twin
 
@@ -173,7 +189,12 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
 
 
 def _enter_proxy(heap: Heap, value: Any, source: Source) -> Any:
-    raise Unsupported("A mappingproxy from outside is not followed.")
+    table = value.copy()
+    if type(table) is not dict:
+        raise Unsupported("A mappingproxy of a user's mapping is not followed.")
+    twin = MappingProxyType(_enter_dict(heap, table, CallSource(source, "copy")))
+    heap.know(value, twin, source)
+    return twin
 
 
 def refuse_attributes(heap: Heap, value: Any, source: Source) -> Any:

@@ -1,0 +1,108 @@
+"""Functions of Python's standard library that are not interpreted: what to do instead.
+
+A handler takes (session, function, arguments, keywords).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import re
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flambeau._src.capture import classes, copies, iteration, natives, stand_ins
+from flambeau._src.capture.guards import Kind
+from flambeau._src.capture.outcome import Unsupported
+
+if TYPE_CHECKING:
+    from flambeau._src.capture.session import Session
+
+__all__ = ["FUNCTIONS", "handler"]
+
+Handler = Callable[["Session", Any, tuple[Any, ...], dict[str, Any]], Any]
+
+_RE = frozenset(
+    v for k, v in vars(re).items() if isinstance(v, types.FunctionType) and k in re.__all__
+)
+
+
+def handler(fn: Any, code: types.CodeType) -> Handler | None:
+    """What to do with a Python function of the standard library, None: interpret it."""
+    return _BY_CODE.get(code.co_qualname) if code.co_qualname in _BY_CODE else _by_object(fn)
+
+
+def _by_object(fn: Any) -> Handler | None:
+    if fn is copy.deepcopy:
+        return lambda s, fn, args, kwargs: copies.deep(s, args, kwargs)
+    if fn is copy.copy:
+        return lambda s, fn, args, kwargs: copies.shallow(s, args, kwargs)
+    return _expression if fn in _RE else None
+
+
+def _expression(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A function of `re`: it only computes, unless it is given a function."""
+    if all(natives.grade(v) == natives.PLAIN for v in (*args, *kwargs.values())) and not any(
+        isinstance(v, (types.FunctionType, types.MethodType)) for v in (*args, *kwargs.values())
+    ):
+        return s.native(fn, *args, **kwargs)
+    return s.inline(fn, args, kwargs)
+
+
+def _once(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """The wrapper that stops a `__repr__` that calls itself: there is none that does not end."""
+    return s.call(fn.__wrapped__, args, kwargs)
+
+
+class _Dispatches:
+    """A predicate: a class goes to this function."""
+
+    def __init__(self, kind: type, found: Any) -> None:
+        self.kind = kind
+        self.found = found
+
+    def __call__(self, fn: Any) -> bool:
+        return fn.dispatch(self.kind) is self.found
+
+    def __repr__(self) -> str:
+        return f"dispatches({self.kind.__name__})"
+
+
+def _single_dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A function of `functools.singledispatch`."""
+    if not args or "dispatch" not in fn.__dict__:
+        return s.inline(fn, args, kwargs)
+    kind = classes.type_of(s, args[0])
+    found = s.native(fn.dispatch, kind)
+    source = s.heap.find(fn)
+    if source is None:
+        raise Unsupported("A function with singledispatch cannot be found again to guard it.")
+    s.heap.guard(Kind.PYTHON, source, _Dispatches(kind, found))
+    return s.call(found, args, kwargs)
+
+
+_BY_CODE: dict[str, Handler] = {
+    "_recursive_repr.<locals>.wrapper": _once,
+    "recursive_repr.<locals>.decorating_function.<locals>.wrapper": _once,
+    "singledispatch.<locals>.wrapper": _single_dispatch,
+}
+
+
+# ---- native functions: (session, arguments, keywords) ----
+
+
+def _tee(s: Session, args: Any, kwargs: Any) -> Any:
+    value, *rest = args
+    return s.native(itertools.tee, iteration.native_iterable(s, value), *rest)
+
+
+def _compared_by(s: Session, args: Any, kwargs: Any) -> Any:
+    return s.call(stand_ins.cmp_to_key, args, kwargs)
+
+
+FUNCTIONS: dict[Any, Any] = {
+    itertools.tee: _tee,
+    functools.cmp_to_key: _compared_by,
+}
