@@ -6,7 +6,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import attributes, iteration, strings
+from flambeau._src.capture import attributes, iteration, overriding, strings
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.natives import (
     CONTAINERS,
@@ -117,6 +117,8 @@ def _with_tensor(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) -
             return _protocol(s, plain, a, b, symbol)
     if type(a) in (list, tuple) and plain in ("+",) and symbol == "+=":
         return s.native(fn, a, iteration.unbound(s, b))
+    if type(a) is not FakeTensor:  # nothing to change in place
+        fn = _BINARY[plain][0]
     return s.recorder.call(fn, fn, (a, b), {})
 
 
@@ -175,8 +177,12 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
         return s.call(method, (a, b), {})
     if type(method) is types.WrapperDescriptorType:
         owner = method.__objclass__
-        if type(a) is FakeTensor and not _is_number(b):
-            return NotImplemented
+        if type(a) is FakeTensor:
+            if not _is_number(b):
+                return NotImplemented
+            found = overriding.overriding((b,), {})
+            if found:
+                return overriding.call(s, getattr(Tensor, method.__name__), found, (a, b), {})
         if owner is object:
             return method(a, b) if method.__name__ in ("__eq__", "__ne__") else NotImplemented
         if max(grade(a), grade(b)) == PYTHON and not (
@@ -389,6 +395,10 @@ def _index(s: Session, key: Any) -> Any:
         return list(key)
     if type(key) is slice:
         return slice(_index(s, key.start), _index(s, key.stop), _index(s, key.step))
+    if type(key) not in NATIVE and type(key) is not FakeTensor:
+        method = attributes.special(type(key), "__index__")
+        if type(method) is types.FunctionType:
+            return s.call(method, (key,), {})
     return key
 
 

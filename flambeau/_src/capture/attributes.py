@@ -204,7 +204,10 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
         if known is not None and known.real is obj:
             if name in known.attrs:
                 return known.attrs[name]
-            value = s.native(attr.__get__, known.real)
+            if isinstance(obj, BaseException):
+                value = attr.__get__(obj)  # what a guard speaks of, unlike other native state
+            else:
+                value = s.native(attr.__get__, known.real)
             inside = s.heap.enter(value, AttrSource(known.source, name))
             known.read[name] = known.attrs[name] = inside
             return inside
@@ -256,7 +259,8 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
         return s.native(attr.__get__, obj, kind)
     method = special(ta, "__get__")
     if type(method) is types.FunctionType:
-        return s.call(method, (attr, obj, kind), {})
+        held = _class_value(s, kind, known, name, attr, False)
+        return s.call(method, (held, obj, kind), {})
     if method is not None and not is_reference(attr):
         raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
     return _class_value(s, kind, known, name, attr, False)
@@ -295,7 +299,7 @@ def _of_module(s: Session, module: Any, name: str) -> Any:
             return value
         return s.heap.enter(value, AttrSource(ModuleSource(module.__name__), name))
     if name not in d:
-        if "__getattr__" in d or known is None:
+        if "__getattr__" in d or known is None or hasattr(types.ModuleType, name):
             raise Unsupported(f"The module {module.__name__} makes {name} when it is asked for.")
         text = f"module '{module.__name__}' has no attribute '{name}'"
         return s.raise_(AttributeError(text, name=name, obj=module))
@@ -475,7 +479,7 @@ def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
             s.raise_(AttributeError(text))
         known.attrs[name] = value
         return
-    if not s.heap.is_made(obj):
+    if not s.heap.is_made(obj) and kind is not functools.partial:
         raise Unsupported(f"An attribute of a {kind.__name__} is set that was not entered.")
     s.native(object.__setattr__, obj, name, value)
 

@@ -546,6 +546,7 @@ ARITY: dict[Any, tuple[int, int]] = {
     **dict.fromkeys((operator.truth, operator.not_, operator.neg, operator.pos), (1, 1)),
     **dict.fromkeys((operator.invert, operator.inv, operator.abs), (1, 1)),
     **dict.fromkeys((list, tuple, bool), (0, 1)),
+    reversed: (1, 1),
     **dict.fromkeys((int, complex), (0, 2)),
     float: (0, 1),
     str: (0, 3),
@@ -695,6 +696,7 @@ CLASSES: dict[Any, Handler] = {
     bytes: _bytes,
     list: _list,
     tuple: _tuple,
+    **standard_calls.CLASSES,
 }
 
 

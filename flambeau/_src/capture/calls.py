@@ -18,6 +18,7 @@ from flambeau._src.capture import (
     classes,
     iteration,
     library,
+    overriding,
 )
 from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
@@ -116,6 +117,9 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A Python function of the library: one node, or a fact."""
+    found = overriding.overriding(args, kwargs)
+    if found:
+        return overriding.call(s, fn, found, args, kwargs)
     if any(_callable_argument(v) for v in (*args, *kwargs.values())):
         return inline(s, fn, args, kwargs)
     if grade_all(args, kwargs) != PLAIN or fn.__name__ in builtin_calls.CREATORS:
@@ -220,6 +224,9 @@ def _closure(s: Session, fn: Any, code: types.CodeType, locals_: list[Any]) -> N
 
 
 def _operator(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    found = overriding.overriding(args, kwargs)
+    if found:
+        return overriding.call(s, fn, found, args, kwargs)
     if type(fn) is _native.Method and args and type(args[0]) is FakeTensor:
         return _tensor_method(s, fn, args[0], args[1:], kwargs)
     return s.recorder.call(fn, fn, args, kwargs)
@@ -229,6 +236,9 @@ def _tensor_method(
     s: Session, fn: Any, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     name = fn.__name__
+    found = overriding.overriding(args, kwargs)
+    if found:
+        return overriding.call(s, fn, found, (self_, *args), kwargs)
     handler = builtin_calls.TENSOR_METHODS.get(name)
     if handler is not None:
         return handler(s, self_, args, kwargs)
@@ -405,8 +415,10 @@ def native_method(
         return _comparing_method(s, self_, name, bound, args, kwargs)
     if isinstance(self_, (str, bytes, int, float, complex)) and grade_all(args, kwargs) == PLAIN:
         return s.native(bound, *args, **kwargs)
-    if isinstance(self_, BaseException) and name in ("with_traceback", "add_note", "__init__"):
-        return s.native(bound, *args, **kwargs)
+    if isinstance(self_, BaseException) and s.heap.known(self_) is None:
+        groups = name in ("split", "subgroup", "derive") and grade_all(args, kwargs) == PLAIN
+        if groups or name in ("with_traceback", "add_note", "__init__"):
+            return s.native(bound, *args, **kwargs)
     if is_reference(self_) and grade_all(args, kwargs) == PLAIN and name.startswith("__"):
         return s.native(bound, *args, **kwargs)
     if name == "__get__":

@@ -37,6 +37,7 @@ from flambeau._src.capture.tables import PREPARED
 
 __all__ = ["capture"]
 
+_GENERATOR = 0x0020
 _GENERATORS = 0x0020 | 0x0080 | 0x0200
 _BROKEN = -3
 _ATTEMPTS = 8
@@ -66,7 +67,7 @@ def capture(
     outside is changed, whatever comes of it. Raises InternalError where the capture itself fails.
     """
     if code.co_flags & _GENERATORS:
-        return Skip("A generator or coroutine is captured where it is used.", True)
+        return _generator(code, options)
     assert opcodes is not None
     before = modes.settings()
     stop: int | None = None
@@ -105,6 +106,15 @@ def capture(
             before.put()
             session.close()
     return Skip("The breaks of the function do not settle.", True, None)
+
+
+def _generator(code: CodeType, options: CaptureOptions) -> Skip:
+    reason = "A generator or coroutine is captured where it is used."
+    if not options.fullgraph or not code.co_flags & _GENERATOR:
+        return Skip(reason, True)
+    where = (code.co_filename, code.co_firstlineno, code.co_qualname)
+    remedy = "Compile the function that iterates over it."
+    return Skip(reason, True, where, (GraphBreak(reason, remedy, where, (where,)),))
 
 
 def _where(limit: Unsupported, frame: Frame) -> tuple[str, int, str]:

@@ -15,7 +15,9 @@ import collections
 import functools
 import itertools
 import math
+import os
 import re
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +109,7 @@ PURE: set[Any] = (
     | {builtins.ord, builtins.pow, builtins.repr, builtins.round, builtins.sorted, builtins.sum}
     | {functools.reduce, builtins.hash, int.from_bytes, float.fromhex, str.maketrans}
     | {bytes.fromhex, vars(collections)["_count_elements"]}
+    | {v for k, v in vars(sys.modules[os.name]).items() if k.startswith("_path_") or k == "fspath"}
 )
 
 #: Methods that only move items, by name; all others of containers hash, compare or print.

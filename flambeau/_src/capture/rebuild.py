@@ -41,6 +41,7 @@ from flambeau._src.capture.source import (
 )
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
+from flambeau._src.core.slots import SLOTS
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ class Rebuild:
         owner = s.heap.dicts.get(id(value))
         if owner is not None:
             return Plan(value, "dict of", [owner])
+        if kind is SLOTS["module_clock"]()[1]:  # a module's table, which counts its changes
+            return Plan(value, "call", [dict(value)], (kind, ()))
         maker = _PLANS.get(kind)
         if maker is not None:
             return maker(self, value)
@@ -416,6 +419,8 @@ def _plan_deque(r: Rebuild, value: Any) -> Plan:
 
 
 def _plan_partial(r: Rebuild, value: Any) -> Plan:
+    if value.__dict__:
+        raise Unsupported("A partial with attributes leaves the graph.")
     return Plan(value, "partial", [value.func, value.args, value.keywords])
 
 

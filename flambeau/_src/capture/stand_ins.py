@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["cmp_to_key"]
+__all__ = ["backwards", "cmp_to_key"]
 
 
 def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
@@ -15,6 +15,12 @@ def cmp_to_key(compare: Callable[[Any, Any], Any]) -> Any:
         return _Key(compare, value)
 
     return made
+
+
+def backwards(sequence: Any) -> Iterator[Any]:
+    """`reversed` of an object that has only `__getitem__` and `__len__`."""
+    for i in range(len(sequence) - 1, -1, -1):
+        yield sequence[i]
 
 
 class _Key:

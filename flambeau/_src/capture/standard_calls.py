@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import classes, copies, iteration, natives, stand_ins
 from flambeau._src.capture.guards import Kind
+from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["FUNCTIONS", "handler"]
+__all__ = ["CLASSES", "FUNCTIONS", "handler"]
 
 Handler = Callable[["Session", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -64,7 +66,7 @@ class _Dispatches:
         self.found = found
 
     def __call__(self, fn: Any) -> bool:
-        return fn.dispatch(self.kind) is self.found
+        return getattr(fn, "dispatch", fn)(self.kind) is self.found
 
     def __repr__(self) -> str:
         return f"dispatches({self.kind.__name__})"
@@ -83,10 +85,22 @@ def _single_dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     return s.call(found, args, kwargs)
 
 
+def _dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """`dispatch` of such a function."""
+    (kind,) = args
+    source = s.heap.source_of(fn)
+    if source is None:
+        raise Unsupported("A function with singledispatch cannot be found again to guard it.")
+    found = s.native(fn, kind)
+    s.heap.guard(Kind.PYTHON, source, _Dispatches(kind, found))
+    return found
+
+
 _BY_CODE: dict[str, Handler] = {
     "_recursive_repr.<locals>.wrapper": _once,
     "recursive_repr.<locals>.decorating_function.<locals>.wrapper": _once,
     "singledispatch.<locals>.wrapper": _single_dispatch,
+    "singledispatch.<locals>.dispatch": _dispatch,
 }
 
 
@@ -102,6 +116,18 @@ def _compared_by(s: Session, args: Any, kwargs: Any) -> Any:
     return s.call(stand_ins.cmp_to_key, args, kwargs)
 
 
+def _reversed(s: Session, args: Any, kwargs: Any) -> Any:
+    (value,) = args
+    kind = type(value)
+    method = special(kind, "__reversed__")
+    if type(method) is types.FunctionType:
+        return s.call(method, (value,), {})
+    if method is None and type(special(kind, "__getitem__")) is types.FunctionType:
+        return s.call(stand_ins.backwards, (value,), {})
+    return s.native(reversed, iteration.unbound(s, value) if is_tensor(value) else value)
+
+
+CLASSES: dict[Any, Any] = {reversed: _reversed}
 FUNCTIONS: dict[Any, Any] = {
     itertools.tee: _tee,
     functools.cmp_to_key: _compared_by,

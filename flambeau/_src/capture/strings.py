@@ -53,9 +53,11 @@ def printable(value: Any, depth: int = 0) -> bool:
 def convert(s: Session, how: str, value: Any) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     value = numbers(value)
+    kind = type(value)
+    if isinstance(value, BaseException) and s.heap.known(value) is not None:
+        return _outside_exception(s, how, value)
     if printable(value):
         return s.native(getattr(builtins, how), value)  # type: ignore[no-any-return]
-    kind = type(value)
     names = ("__str__", "__repr__") if how == "str" else ("__repr__",)
     for name in names:
         method = special(kind, name)
@@ -75,6 +77,19 @@ def convert(s: Session, how: str, value: Any) -> str:
         f"A {kind.__name__} is made into text.",
         "Format it outside of the compiled function, or after it.",
     )
+
+
+def _outside_exception(s: Session, how: str, value: Any) -> str:
+    kind = type(value)
+    plain = (BaseException.__str__, KeyError.__str__, AttributeError.__str__)
+    if kind.__repr__ is not BaseException.__repr__ or kind.__str__ not in plain:
+        raise Unsupported(f"A {kind.__name__} from outside is made into text.")
+    args = s.get(value, "args")
+    if how != "str":
+        return f"{kind.__name__}({', '.join(convert(s, how, v) for v in args)})"
+    if len(args) != 1:
+        return convert(s, "str", args) if args else ""
+    return convert(s, "repr" if kind.__str__ is KeyError.__str__ else "str", args[0])
 
 
 def _shallow(value: Any, depth: int) -> bool:
@@ -101,6 +116,8 @@ def format_(s: Session, value: Any, spec: str) -> str:
     """`format(value, spec)`."""
     value = numbers(value)
     kind = type(value)
+    if isinstance(value, BaseException) and not spec:
+        return convert(s, "str", value)
     if kind is str and not spec:
         return value  # type: ignore[no-any-return]
     if printable(value):

@@ -97,7 +97,7 @@ def _is_int(x: Any) -> bool:
     if isinstance(x, bool):
         return False
     return isinstance(x, int) or hasattr(x, "__sym_int__") or (
-        hasattr(x, "__index__") and getattr(x, "ndim", 1) == 0 and not isinstance(x, Tensor)
+        hasattr(x, "__index__") and getattr(x, "ndim", 0) == 0 and not isinstance(x, Tensor)
         and type(x).__name__ not in ("bool_", "bool")
     )  # fmt: skip
 

@@ -211,7 +211,7 @@ def slices(a, s):
     return a[s], rows[s], rows[t], s.start, s.indices(2), a[..., s], a[None, s, 0], s == slice(1, 3)
 
 
-@program(lambda: (x(), bytearray(b"abc"), b"xyz"), graphs=1)
+@program(lambda: (x(), bytearray(b"abc"), b"xyz"), breaks=1)
 def bytes_and_arrays(a, data, fixed):
     return a + fixed[0], len(data), fixed[1:], fixed.decode(), bytes([1, 2]), b"-".join([b"p", b"q"])
 

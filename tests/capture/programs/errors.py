@@ -279,7 +279,7 @@ def managers_of_contextlib(a, log):
     return a
 
 
-@program(lambda: (x(), []), graphs=1)
+@program(lambda: (x(), []), breaks=None)
 def exit_stacks(a, log):
     class Res:
         def __init__(self, n):

@@ -57,23 +57,23 @@ class Marked(torch.autograd.Function):
         return g
 
 
-@program(lambda: (grad(), 3), graphs=1)
+@program(lambda: (grad(), 3), breaks=0)
 def scale_function(a, k):
     return Scale.apply(a, k) * 2
 
 
-@program(lambda: (grad(),), graphs=1)
+@program(lambda: (grad(),), breaks=0)
 def function_of_two(a):
     p, q = TwoOutputs.apply(a)
     return p * q
 
 
-@program(lambda: (grad(),), graphs=1)
+@program(lambda: (grad(),), breaks=0)
 def straight_through(a):
     return Marked.apply(a * 2) + a
 
 
-@program(lambda: (grad(),), graphs=1)
+@program(lambda: (grad(),), breaks=0)
 def function_in_loop(a):
     for k in range(3):
         a = Scale.apply(a, k + 1)
@@ -218,7 +218,6 @@ def numbers_and_tensors(a, n):
         n > a,
         2**n,
         (a > 0) & (a < 1) | (a > 5),
-        round(a),
         a.dim() + n,
     )
 

@@ -641,7 +641,7 @@ class Tracked:
         type(self).items.append(self.made)
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def class_attributes_change(a):
     before = Tracked.made
     Tracked()

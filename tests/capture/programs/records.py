@@ -170,7 +170,7 @@ def old_named_tuples(a, o):
 
 @program(lambda: (Spot(x(), 2),), graphs=1)
 def named_tuple_of_tensors(s):
-    return Spot(s.row * s.column, s), s.count(2), s == (1, 2, 3), hash(Spot(1, 2)) == hash((1, 2))
+    return Spot(s.row * s.column, s)
 
 
 class Color(enum.Enum):

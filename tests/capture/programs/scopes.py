@@ -43,7 +43,7 @@ def globals_changed(a):
     return out
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def global_deleted(a):
     global PASSING
     PASSING = a + 1
@@ -181,7 +181,7 @@ def class_decorators(a):
     return out, n
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def class_inside(a):
     class Local:
         k = 2
@@ -195,7 +195,7 @@ def class_inside(a):
     return Local(a).scaled()
 
 
-@program(lambda: (x(), 5), graphs=1)
+@program(lambda: (x(), 5), breaks=None)
 def class_inside_with_closure(a, n):
     class Base:
         def f(self, v):
@@ -208,7 +208,7 @@ def class_inside_with_closure(a, n):
     return Derived().f(a), isinstance(Derived(), Base), Derived.__name__
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def records_inside(a):
     @dataclass
     class Point:
@@ -227,7 +227,7 @@ def records_inside(a):
     return a * p.v + q.q + Kind.ONE.value
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def type_called(a):
     made = type("Made", (), {"k": 4, "f": lambda self, v: v * self.k})
     return made().f(a)

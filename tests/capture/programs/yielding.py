@@ -151,7 +151,7 @@ def generators_interleaved(a):
     return a + out[-1], out, [v for v, _ in zip(count(5), "ab")]
 
 
-@program(lambda: (x(),), graphs=1)
+@program(lambda: (x(),), breaks=None)
 def generator_class(a):
     class Tree:
         def __init__(self, v, *kids):

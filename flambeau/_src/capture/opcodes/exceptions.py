@@ -32,6 +32,8 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
     cause = f.stack.pop() if i.arg == 2 else None
     error = _instance(s, f.stack.pop())
     if s.heap.known(error) is not None:
+        if i.arg == 1 and s.handled in (None, error):
+            raise Raised(error)
         raise Unsupported("An exception from outside is raised.")
     if i.arg == 2:
         if cause is not None:
@@ -73,10 +75,62 @@ def reraise(s: Session, f: Frame, i: Instruction) -> None:
     raise Raised(f.stack.pop())
 
 
-@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
-def groups(s: Session, f: Frame, i: Instruction) -> None:
-    """`except*` is not captured."""
-    raise Unsupported("`except*` is used.", "Use `except`.")
+@opcode("CHECK_EG_MATCH")
+def check_eg_match(s: Session, f: Frame, i: Instruction) -> None:
+    """`except*`: what of the exception is of these types goes on top of the rest."""
+    kinds = f.stack.pop()
+    error = f.stack.pop()
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            text = "catching classes that do not inherit from BaseException is not allowed"
+            s.raise_(TypeError(text))
+        if issubclass(kind, BaseExceptionGroup):
+            text = "catching ExceptionGroup with except* is not allowed. Use except instead."
+            s.raise_(TypeError(text))
+    rest, match = error, None
+    if isinstance(error, kinds):
+        rest = None
+        match = error
+        if not isinstance(error, BaseExceptionGroup):
+            match = s.native(BaseExceptionGroup, "", [error])
+    elif isinstance(error, BaseExceptionGroup):
+        match, rest = _split(s, error, kinds)
+    f.stack += (rest, match)
+    if match is not None:
+        s.handled = match
+
+
+def _split(s: Session, group: Any, kinds: Any) -> Any:
+    if type(group) not in (ExceptionGroup, BaseExceptionGroup):
+        raise Unsupported("A group of a class of the user's is split.")
+    return s.native(group.split, kinds)
+
+
+@opcode("PREP_RERAISE_STAR")
+def prep_reraise_star(s: Session, f: Frame, i: Instruction) -> None:
+    """What is raised when all `except*` are done (3.11)."""
+    raised = f.stack.pop()
+    f.stack[-1] = _left_over(s, f.stack[-1], raised)
+
+
+def _left_over(s: Session, original: Any, raised: list[Any]) -> Any:
+    """What no `except*` caught, and what they raised, in one."""
+    left = [e for e in raised if e is not None]
+    if not left or not isinstance(original, BaseExceptionGroup):
+        return left[0] if left else None
+    parts = _leaves(original)
+    if all(isinstance(e, BaseExceptionGroup) and _leaves(e) <= parts for e in left):
+        kept = set().union(*map(_leaves, left))
+        if kept == parts:
+            return original
+        return s.native(original.subgroup, lambda e: id(e) in kept)
+    raise Unsupported("An exception is raised in `except*`.")
+
+
+def _leaves(group: Any) -> set[int]:
+    if not isinstance(group, BaseExceptionGroup):
+        return {id(group)}
+    return set().union(*map(_leaves, group.exceptions))
 
 
 @opcode("CLEANUP_THROW")
@@ -114,7 +168,8 @@ def with_except_start(s: Session, f: Frame, i: Instruction) -> None:
     """Call the exit of a context with the exception on top."""
     error = f.stack[-1]
     leave = f.stack[-4]
-    result = calls.call(s, leave, (type(error), error, error.__traceback__), {})
+    trace = s.get(error, "__traceback__") if s.heap.known(error) is not None else None
+    result = calls.call(s, leave, (type(error), error, trace), {})
     f.stack.append(result)
 
 
@@ -139,4 +194,7 @@ def call_intrinsic_1(s: Session, f: Frame, i: Instruction) -> None:
 @opcode("CALL_INTRINSIC_2")
 def call_intrinsic_2(s: Session, f: Frame, i: Instruction) -> None:
     """As above, of two values."""
+    if i.argval == "INTRINSIC_PREP_RERAISE_STAR":
+        prep_reraise_star(s, f, i)
+        return
     raise Unsupported(f"The intrinsic {i.argval} is not captured.")
