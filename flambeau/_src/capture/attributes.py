@@ -13,7 +13,7 @@ from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
-from flambeau._src.capture.source import AttrSource, ModuleSource, Source, TypeSource
+from flambeau._src.capture.source import AttrSource, ItemSource, ModuleSource, Source, TypeSource
 from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.constant import ATOMS, OPERATORS, is_reference
 from flambeau._src.interp.fake import FakeTensor
@@ -237,7 +237,16 @@ def _class_value(
         if type(value) in ATOMS or is_reference(value) or type(value) is types.FunctionType:
             return value
         raise Unsupported(f"{kind.__name__}.{name} cannot be found again to guard it.")
+    if type(value) is not types.FunctionType and special(type(value), "__get__") is not None:
+        source = _owner_source(s, kind, name, source)  # which asking the class would run
+        return s.heap.enter(value, AttrSource(source, name, raw=True))
     return s.heap.enter(value, AttrSource(source, name))
+
+
+def _owner_source(s: Session, kind: type, name: str, source: Source) -> Source:
+    """Where the class is found that holds the name."""
+    at = next(i for i, base in enumerate(kind.__mro__) if name in base.__dict__)
+    return ItemSource(AttrSource(source, "__mro__"), at) if at else source
 
 
 def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr: Any) -> Any:
@@ -250,6 +259,9 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
         generic_set(s, obj, attr.attrname, value)
         return value
     if ta is classmethod:
+        source = None if library.is_library(kind.__module__) else _class_source(s, kind, known)
+        if source is not None and type(attr.__func__) is types.FunctionType:
+            s.heap.enter(attr.__func__, AttrSource(AttrSource(source, name), "__func__"))
         return types.MethodType(attr.__func__, kind)
     if ta is staticmethod:
         return _class_value(s, kind, known, name, attr.__func__, False)

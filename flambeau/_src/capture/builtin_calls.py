@@ -735,6 +735,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return bodies.checkpoint
     if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):
         return custom_functions.apply
+    if code.co_qualname in _TABLES and library.kind_of_code(code) is not None:
+        return functools.partial(_on_table, name)
     if name in _MODULE_METHODS and library.is_module_code(code):
         return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:
@@ -754,6 +756,18 @@ def _module_init(s: Session, args: Any, kwargs: Any) -> Any:
     if s.heap.known(module) is not None or type(module).call_super_init or args[1:] or kwargs:
         raise Unsupported("A module is initialised in the function.", "Make it outside.")
     s.native(init, module)
+
+
+#: Methods of a module's tables: they are a dict's, and the count of changes is kept outside.
+_TABLES = frozenset(
+    "Table." + n for n in ("__setitem__", "__delitem__", "pop", "popitem", "clear", "setdefault")
+)
+
+
+def _on_table(name: str, s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) > 1:
+        natives.check_key(s, args[1])
+    return s.native(getattr(dict, name), *args, **kwargs)
 
 
 def _module_setattr(s: Session, args: Any, kwargs: Any) -> Any:

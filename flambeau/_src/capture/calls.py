@@ -24,6 +24,7 @@ from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.higher_order import HigherOrderOperator
 from flambeau._src.capture.interpreter import NULL, Frame, prepare, run
+from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import (
     CONTAINERS,
     ITERATING,
@@ -39,7 +40,7 @@ from flambeau._src.capture.natives import (
 )
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
-from flambeau._src.capture.source import AttrSource, CallSource, ItemSource
+from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, TypeSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
@@ -159,6 +160,8 @@ def inline(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     error = bind_arguments(code, fn.__qualname__, defaults, kwdefaults, args, kwargs, locals_)
     if error is not None:
         s.raise_(TypeError(error))
+    if library.kind_of_code(code) is None:
+        _guard_function(s, fn, args)
     frame = Frame(prepared, locals_, fn.__globals__, s.frame)
     frame.function = fn
     if code.co_freevars:
@@ -168,6 +171,17 @@ def inline(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if code.co_flags & _GENERATOR:
         result.call = (fn, args, kwargs)
     return result
+
+
+def _guard_function(s: Session, fn: Any, args: tuple[Any, ...]) -> None:
+    """A function that no name led to, as a special method: its class must not get another one."""
+    heap = s.heap
+    if heap.is_made(fn) or heap.source_of(fn) is not None or heap.find(fn) is not None or not args:
+        return
+    known = heap.known(args[0])
+    name = fn.__name__
+    if known is not None and lookup(type(known.real), name) is fn:
+        heap.enter(fn, AttrSource(TypeSource(known.source), name))
 
 
 def _defaults(s: Session, fn: Any) -> tuple[Any, Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
 from flambeau._src.capture.guards import Guard, Kind
+from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import (
@@ -218,6 +219,8 @@ class Heap:
                 return None
             found = found.__dict__[part]
             source = AttrSource(source, part)
+            if isinstance(found, classmethod):
+                source = AttrSource(source, "__func__")
             if isinstance(found, (staticmethod, classmethod)):
                 found = found.__func__
         if found is not value:
@@ -274,7 +277,8 @@ class Heap:
             return known.attrs[name]
         real = self.instance_dict(known)
         assert real is not None
-        inside = self.enter(real[name], AttrSource(known.source, name))
+        own = type(special(type(known.real), "__getattribute__")) is types.FunctionType
+        inside = self.enter(real[name], AttrSource(known.source, name, raw=own))
         known.read[name] = known.attrs[name] = inside
         return inside
 
