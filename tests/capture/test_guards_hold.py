@@ -11,9 +11,6 @@ from flambeau._src.capture.checker import build
 from tests.capture.comparing import PROGRAMS, Callback, _run
 from tests.capture.test_programs import test_program as _programs  # registers them  # noqa: F401
 
-# What does not hold yet, and why.
-KNOWN: dict[str, str] = {}
-
 
 class Checking(Callback):
     """Captures, and asks the checker at once; keeps the versions."""
@@ -41,9 +38,7 @@ class Checking(Callback):
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
-def test_guards_hold(program: Any, request: pytest.FixtureRequest) -> None:
-    if program.name in KNOWN:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=KNOWN[program.name]))
+def test_guards_hold(program: Any) -> None:
     callback = Checking(program.function.__code__.co_filename)
     try:
         _run(program, callback)

@@ -33,3 +33,7 @@ def test_program(program: Any) -> None:
 def test_program_through_compile(program: Any, backend: str) -> None:
     found = compare_compiled(program, backend)
     assert not found, "\n".join(found)
+
+
+def test_there_are_enough() -> None:
+    assert len(PROGRAMS) >= 500

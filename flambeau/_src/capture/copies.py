@@ -27,10 +27,10 @@ def shallow(s: Session, args: Any, kwargs: Any) -> Any:
     kind = type(value)
     if kind is FakeTensor:
         raise Unsupported("A tensor is copied by `copy.copy`.", "Use `clone` or `detach`.")
-    if kind in ATOMS or is_reference(value) or isinstance(value, (*_SAME, tuple, frozenset)):
-        if special(kind, "__copy__") is None:
-            return value
+    same = kind in ATOMS or is_reference(value) or isinstance(value, (*_SAME, tuple, frozenset))
     method = special(kind, "__copy__")
+    if same and method is None:
+        return value
     if type(method) is types.FunctionType:
         return s.call(method, (value,), {})
     if kind in CONTAINERS:

@@ -486,8 +486,12 @@ _OF_DICTS: dict[type, Any] = {
 
 def _plan_getter(r: Rebuild, value: Any) -> Plan:
     made, parts = value.__reduce__()
-    return Plan(value, "call", [made, *parts] if isinstance(made, functools.partial) else parts,
-                (_call, ()) if isinstance(made, functools.partial) else (made, ()))
+    return Plan(
+        value,
+        "call",
+        [made, *parts] if isinstance(made, functools.partial) else parts,
+        (_call, ()) if isinstance(made, functools.partial) else (made, ()),
+    )
 
 
 def _call(fn: Callable[..., Any], *args: Any) -> Any:

@@ -25,7 +25,6 @@ from flambeau._src.capture.bytecode import (
     ExceptionEntry,
     Instruction,
     Positions,
-    Program,
     assemble,
     make,
 )

@@ -20,7 +20,9 @@ __all__ = ["convert", "format_", "percent", "printable"]
 
 #: How exceptions of native code become text: by their arguments and native attributes.
 _EXCEPTIONS = frozenset(
-    c.__str__ for c in vars(builtins).values() if isinstance(c, type) and issubclass(c, BaseException)
+    c.__str__
+    for c in vars(builtins).values()
+    if isinstance(c, type) and issubclass(c, BaseException)
 )
 _PLAIN_CONTAINERS = CONTAINERS - {slice}
 

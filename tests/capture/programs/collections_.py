@@ -103,7 +103,16 @@ def dict_rest(a, d):
     copy = d.copy()
     copy.clear()
     items = sorted(d.items())
-    return v[0], k, items, copy, d.pop("none", 4), list(reversed(d)), min(d), dict(zip("ab", [1, 2]))
+    return (
+        v[0],
+        k,
+        items,
+        copy,
+        d.pop("none", 4),
+        list(reversed(d)),
+        min(d),
+        dict(zip("ab", [1, 2])),
+    )
 
 
 @program(lambda: (x(), {1, 2, 3}), graphs=1)
@@ -196,7 +205,16 @@ def list_errors(a, items):
 @program(lambda: (x(), (1, 2, 3)), graphs=1)
 def tuple_rest(a, t):
     p, (q, r), *s = 1, (2, 3), 4, 5
-    return a + p * q, t * 2, t[::-1], t.count(2), t + (a * r,), s, (1, 2) == (1, 2), hash(t) == hash(t)
+    return (
+        a + p * q,
+        t * 2,
+        t[::-1],
+        t.count(2),
+        t + (a * r,),
+        s,
+        (1, 2) == (1, 2),
+        hash(t) == hash(t),
+    )
 
 
 @program(lambda: (x(), range(2, 10, 3)), graphs=1)
@@ -213,7 +231,14 @@ def slices(a, s):
 
 @program(lambda: (x(), bytearray(b"abc"), b"xyz"), breaks=1)
 def bytes_and_arrays(a, data, fixed):
-    return a + fixed[0], len(data), fixed[1:], fixed.decode(), bytes([1, 2]), b"-".join([b"p", b"q"])
+    return (
+        a + fixed[0],
+        len(data),
+        fixed[1:],
+        fixed.decode(),
+        bytes([1, 2]),
+        b"-".join([b"p", b"q"]),
+    )
 
 
 @program(lambda: (x(), [5, 1, 4]), graphs=1)

@@ -138,7 +138,7 @@ def swallowed_by_return(a):
         try:
             raise ValueError
         finally:
-            return 5  # noqa: B012
+            return 5
 
     return a * f()
 
@@ -166,7 +166,7 @@ def variable_of_handler(a):
     except KeyError as e:
         kept = e
     try:
-        e  # noqa: B018, F821
+        e  # noqa: F821
     except UnboundLocalError as u:
         log.append(str(u))
     return a + kept.args[0], log

@@ -239,11 +239,11 @@ def deleted_names(a, p, q):
     del p
     log = []
     try:
-        p  # noqa: B018, F821
+        p  # noqa: F821
     except UnboundLocalError as e:
         log.append(str(e))
     try:
-        missing_name  # noqa: B018, F821
+        missing_name
     except NameError as e:
         log.append(str(e))
     for q in range(2):
@@ -251,7 +251,7 @@ def deleted_names(a, p, q):
     return b * q, log
 
 
-def defaults(a, items=[1, 2], *, k={"p": 3}):  # noqa: B006
+def defaults(a, items=[1, 2], *, k={"p": 3}):
     return a * items[0] + k["p"]
 
 

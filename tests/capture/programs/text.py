@@ -70,7 +70,13 @@ def string_methods(a, s):
         [t.replace("quick", "slow"), t.center(30, "*"), t.zfill(30), t[::-1], t[4:9], "qu" in t],
         ["-".join("abc"), "a\nb".splitlines(), "abc".isalpha(), "12".isdigit(), "a b".isspace()],
         ["x".ljust(3, ".") + "x".rjust(3), "aXbX".rsplit("X", 1), "abc".removeprefix("a")],
-        ["abc".translate(str.maketrans("a", "z")), "é".encode(), "ß".casefold(), "a" * 3, "a" < "b"],
+        [
+            "abc".translate(str.maketrans("a", "z")),
+            "é".encode(),
+            "ß".casefold(),
+            "a" * 3,
+            "a" < "b",
+        ],
     )
 
 
@@ -113,4 +119,9 @@ def string_module(a):
 
 @program(lambda: (x(), [1, 2, 3]), graphs=1)
 def joins(a, items):
-    return a + 1, ", ".join(map(str, items)), "".join(sorted("cab")), " ".join(f"{i:02d}" for i in items)
+    return (
+        a + 1,
+        ", ".join(map(str, items)),
+        "".join(sorted("cab")),
+        " ".join(f"{i:02d}" for i in items),
+    )

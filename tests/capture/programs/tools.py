@@ -209,7 +209,15 @@ def sorting(a, rows):
     rows.sort(key=lambda r: (-r[1], r[0]))
     words = sorted(["bb", "a", "ccc"], key=len, reverse=True)
     mixed = sorted([2.5, 1, True])
-    return a * by_number[0][1], by_name, rows, words, mixed, sorted("hello"), sorted({"z": 1, "y": 2})
+    return (
+        a * by_number[0][1],
+        by_name,
+        rows,
+        words,
+        mixed,
+        sorted("hello"),
+        sorted({"z": 1, "y": 2}),
+    )
 
 
 class Person:
@@ -315,7 +323,7 @@ def numbers(a, n):
         [hex(n), oct(n), bin(n), n.bit_length(), (-n) >> 2, n // -7, n % -7, int("ff", 16)],
         [float("1e3"), (2.5).is_integer(), (0.5).as_integer_ratio(), round(2.675, 2), 7.0 // 2],
         [complex(1, 2) * 1j, abs(3 + 4j), (1 + 2j).conjugate(), n.to_bytes(2, "big")],
-        [True + 1, not 0, 3 and 0 or 5, 1 < 2 < 3, 2**-1, -(2**2), int(3.9), int(-3.9)],
+        [True + 1, not 0, (3 and 0) or 5, 1 < 2 < 3, 2**-1, -(2**2), int(3.9), int(-3.9)],
     )
 
 
@@ -333,7 +341,7 @@ def builtins_(a, items):
         max("b", "a"),
         min([3, 1], default=0),
         max([], default="none"),
-        sum([[1], [2]], []),
+        sum([[1], [2]], []),  # noqa: RUF017
         chr(97) + str(ord("b")),
         list(reversed([1, 2])),
         isinstance(3, int | str),
@@ -348,7 +356,7 @@ def zip_strict(a):
         list(zip([1, 2], [1], strict=True))
     except ValueError as e:
         log.append(str(e))
-    return a + 1, log, list(zip()), list(zip(a, [1, 2, 3]))[0][1]
+    return a + 1, log, list(zip()), next(zip(a, [1, 2, 3]))[1]
 
 
 @program(lambda: (x(), [1, 2, 3]), graphs=1)

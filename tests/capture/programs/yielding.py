@@ -227,7 +227,13 @@ def generator_expressions_all(a):
     rows = (r * i for i, r in enumerate(a))
     nested = ((i, j) for i in range(3) for j in range(i) if i != j)
     total = sum(r.sum() for r in rows)
-    return total, list(nested), any(v > 2 for v in range(4)), all(v for v in [1, 0]), max(v for v in "ab")
+    return (
+        total,
+        list(nested),
+        any(v > 2 for v in range(4)),
+        all(v for v in [1, 0]),
+        max(v for v in "ab"),
+    )
 
 
 @program(lambda: (x(),), graphs=1)
@@ -249,7 +255,13 @@ def unpacked(a):
 
     p, q, r = g()
     first, *rest = g()
-    return q * p + r, first, len(rest), (lambda *v: len(v))(*g()), dict([("k", v) for v in g()])["k"]
+    return (
+        q * p + r,
+        first,
+        len(rest),
+        (lambda *v: len(v))(*g()),
+        dict([("k", v) for v in g()])["k"],
+    )
 
 
 @program(lambda: (x(),), graphs=1)
