@@ -357,7 +357,7 @@ def _builtin(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             return s.native(fn, *args, **kwargs)
         return handler(s, args, kwargs)
     self_ = fn.__self__
-    if type(fn) is types.MethodWrapperType and fn.__objclass__ is object:  # type: ignore[attr-defined]
+    if type(fn) is types.MethodWrapperType and fn.__objclass__ is object:
         unbound = builtin_calls.DESCRIPTORS.get(object.__dict__.get(fn.__name__))
         if unbound is not None:
             return unbound(s, (self_, *args), kwargs)

@@ -82,7 +82,7 @@ def convert(s: Session, how: str, value: Any) -> str:
 
 
 def _outside_exception(s: Session, how: str, value: Any) -> str:
-    kind = type(value)
+    kind: Any = type(value)
     plain = (BaseException.__str__, KeyError.__str__, AttributeError.__str__)
     if kind.__repr__ is not BaseException.__repr__ or kind.__str__ not in plain:
         raise Unsupported(f"A {kind.__name__} from outside is made into text.")
