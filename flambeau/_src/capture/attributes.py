@@ -44,8 +44,9 @@ _DESCRIPTORS = (
     types.BuiltinFunctionType,
 )
 #: Native code that only puts a value into `__dict__` or gives it to a descriptor.
-_SETTING = (object.__setattr__, BaseException.__setattr__, types.FunctionType.__setattr__)
-_DELETING = (object.__delattr__, BaseException.__delattr__, type.__delattr__)
+_PLAIN = (object, BaseException, functools.partial, types.SimpleNamespace)
+_SETTING = (*(c.__setattr__ for c in _PLAIN), types.FunctionType.__setattr__)
+_DELETING = (*(c.__delattr__ for c in _PLAIN), type.__delattr__)
 
 
 class Super:

@@ -89,7 +89,7 @@ def capture(
                 # The state at the break itself cannot leave the graph: nothing can be gained here.
                 where = _where(found, frame)
                 return Skip(f"{limit.reason} {found.reason}", True, where, _breaks(limit, frame))
-            if found.whole or (stop is None and session.step == 0):
+            if stop is None and session.step == 0:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
             stop, limit = session.step, found
             if found.where is None:

@@ -29,7 +29,6 @@ class Unsupported(BaseException):
 
     def __init__(self, reason: str, remedy: str = "", whole: bool = False) -> None:
         super().__init__(reason)
-        self.whole = whole  # the outermost frame must run as it is
         self.reason = reason
         self.whole = whole  # the function must run as it is: what follows needs its own frame
         self.remedy = remedy or "Move this out of the compiled function, or accept the break."

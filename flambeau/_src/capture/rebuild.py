@@ -198,7 +198,7 @@ class Rebuild:
             return self._tuple(value, kind)
         if isinstance(value, (str, int, float, bytes, frozenset, collections.deque)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
-        if stateful(kind):
+        if stateful(kind) and kind is not types.SimpleNamespace:
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 

@@ -194,9 +194,7 @@ class _Break:
         plan = self.emission.rebuild.plan_of(value)
         return plan.kind == "source" and plan.extra == LocalSource(name)
 
-    def _as_it_was(
-        self, program: Program, places: list[_Place], locals_: dict[str, str]
-    ) -> None:
+    def _as_it_was(self, program: Program, places: list[_Place], locals_: dict[str, str]) -> None:
         """Stack and variables as the instruction finds them in the function's own code, so that
         whoever looks at the frame, or waits for the end of an object, sees no difference."""
         out = program.instructions
