@@ -25,6 +25,7 @@ from flambeau._src.capture.bytecode import (
     ExceptionEntry,
     Instruction,
     Positions,
+    Program,
     assemble,
     make,
 )
