@@ -213,6 +213,22 @@ def shuffle_xor(text: Text, vector: str) -> str:
     )
 
 
+def pick(text: Text, vector: str) -> str:
+    """One of eight constants a lane, by the low three bits of ``i``: a shuffle of a register."""
+    lanes, named = lanes_of(vector), ", ".join("abcdefgh")
+    args = ", ".join(f"$S {v}" for v in "abcdefgh")
+    slow = f"const $S t[8] = {{{named}}}; $F r;"
+    slow += " for (int l = 0; l < $W; l++) r[l] = t[i[l] & 7]; return r;"
+    if lanes == 4:
+        fast = "return __builtin_shuffle(($F){a, b, c, d}, ($F){e, f, g, h}, i);"
+    elif lanes in (8, 16) and text.target.isa != "generic":
+        fast = f"return __builtin_shuffle(($F){{{', '.join([named] * (lanes // 8))}}}, i);"
+    else:
+        return text.fill(f"static inline $F pick_$F($I i, {args}) {{ {slow} }}", vector)
+    body = f"\n#ifdef __clang__\n{slow}\n#else\n{fast}\n#endif\n"
+    return text.fill(f"static inline $F pick_$F($I i, {args}) {{{body}}}", vector)
+
+
 PRIMITIVES: dict[str, Callable[[Text, str], str]] = {
     "dup": dup,
     "iota": iota,
@@ -227,5 +243,6 @@ PRIMITIVES: dict[str, Callable[[Text, str], str]] = {
     "copysign": copysign,
     "any_lane": any_lane,
     "ldexp": ldexp,
+    "pick": pick,
     "shuffle_xor": shuffle_xor,
 }
