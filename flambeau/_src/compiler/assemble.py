@@ -28,7 +28,9 @@ from flambeau._src.ops.op import Declaration, Op, Packet
 from flambeau._src.runtime.toolchain import ToolchainMissing
 from flambeau._src.util.log import warn_once
 
-__all__ = ["Plan", "Program", "assemble", "compile_kernels", "plan", "write"]
+__all__ = [
+    "Plan", "Program", "assemble", "compile_kernels", "exact", "plan", "served", "write",
+]  # fmt: skip
 
 _LITERALS = (int, float, bool, str, type(None))
 
@@ -286,12 +288,7 @@ class _Writer:
 
     def _from_c(self, node: Node, op: Op) -> str | None:
         """The call as C makes it without Python: by fast paths, or repeated from a program."""
-        decl = op.decl
-        if op.variant != "functional" or op.schema.mutates or op.namespace != "aten":
-            return None
-        if decl.random or decl.level == "composite" or decl.kind in ("factory", "like"):
-            return None
-        if _counts(node):  # what it finds tells a size
+        if not served(op) or _counts(node):  # what it finds tells a size
             return None
         function = f"call_{_ident(op)}"
         self.names[function] = exact(op)
@@ -421,6 +418,14 @@ def _counts(node: Node) -> bool:
 
     known = set().union(*[unbacked(n.meta.get("val")) for n in node.all_input_nodes])
     return not unbacked(node.meta.get("val")) <= known
+
+
+def served(op: Op) -> bool:
+    """Whether C can make calls of the overload without Python (`exact`)."""
+    decl = op.decl
+    if op.variant != "functional" or op.schema.mutates or op.namespace != "aten":
+        return False
+    return not (decl.random or decl.level == "composite" or decl.kind in ("factory", "like"))
 
 
 _EXACT: dict[Op, Any] = {}

@@ -10,6 +10,7 @@ from typing import Any
 from flambeau._src.ir import provenance
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node, map_arg
+from flambeau._src.ops.overload import OperatorNamespace, OpOverload, OpOverloadPacket
 
 __all__ = ["NodeFailed", "attribute", "printed", "stepwise"]
 
@@ -48,12 +49,36 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-def printed(graph: Graph, attributes: Mapping[str, Any]) -> Callable[..., Any]:
-    """The graph as a Python function of its inputs. `text` is its source."""
+class _Bound:
+    """`torch` as a printed graph reads it, with other callables in the place of overloads: what
+    `bind` gives for one, where it gives something."""
+
+    def __init__(self, real: Any, bind: Callable[[OpOverload], Any]) -> None:
+        self._real, self._bind = real, bind
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        if isinstance(found, OpOverload):
+            found = self._bind(found) or found
+        elif name == "ops" or isinstance(found, (OperatorNamespace, OpOverloadPacket)):
+            found = _Bound(found, self._bind)
+        self.__dict__[name] = found
+        return found
+
+
+def printed(
+    graph: Graph, attributes: Mapping[str, Any], bind: Callable[[OpOverload], Any] | None = None
+) -> Callable[..., Any]:
+    """The graph as a Python function of its inputs.
+
+    `bind` may name another callable for an overload that the graph calls.
+    """
     code = graph.python_code("self")
     file = f"<graph {next(_number)}>"
     linecache.cache[file] = (len(code.src), None, code.src.splitlines(True), file)
     scope = dict(code.globals)
+    if bind is not None and "torch" in scope:
+        scope["torch"] = _Bound(scope["torch"], bind)
     exec(compile(code.src, file, "exec", dont_inherit=True), scope)
     function: Callable[..., Any] = scope["forward"].__get__(_Attributes(attributes))
     return function

@@ -20,6 +20,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ops.call import ALL
+from flambeau._src.ops.overload import OpOverload
 
 __all__ = ["PIPELINES", "Pipeline", "Stage", "Work"]
 
@@ -150,15 +151,25 @@ def _left_alone(work: Work, run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _print_half(work: Work) -> Any:
-    """Operators of a half run eager, beneath autograd."""
+    """Operators of a half run eager, beneath autograd: by C where no mode is to see them."""
     run = _left_alone(work, replay.printed(work.graph, work.attributes))
+    quick = _left_alone(work, replay.printed(work.graph, work.attributes, _by_c))
 
     def call(inputs: Sequence[Any]) -> Any:
-        with state.GradMode(False):
-            return run(*inputs)
+        grad = state.set_grad(False)
+        try:
+            seen = state.get_active() & ~state.get_suspended()
+            return run(*inputs) if seen else quick(*inputs)
+        finally:
+            state.set_grad(grad)
 
     work.lowered = call
     return work.graph
+
+
+def _by_c(overload: OpOverload) -> Any:
+    op = overload._op
+    return assemble.exact(op) if assemble.served(op) else None
 
 
 def graph_module(work: Work) -> Any:

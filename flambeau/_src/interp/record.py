@@ -184,7 +184,7 @@ def record_of(
     base = op.base
     if op.variant != "functional" or base.decl.kind == "view" or op.schema.mutates:
         return None
-    if getattr(base.decl, "record", None) is not None or base.decl.constants:
+    if getattr(base.decl, "record", None) is not None:
         return None
     outs = result if isinstance(result, (tuple, list)) else (result,)
     carries = differentiable_outputs(op, tuple(outs))

@@ -56,22 +56,20 @@ def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
         raise RuntimeError(f"expected scalar type Long but found {dt.scalar_name(target.dtype)}")
 
 
-def nll_values(x: Tensor, target: Tensor, weight: Any, ignore: int) -> tuple[Tensor, Tensor]:
-    """Loss and weight of every target (classes in dimension 1, or the only one)."""
-    classes = x.shape[1] if x.dim() > 1 else x.shape[0]
-    dim = 1 if x.dim() > 1 else 0
-    keep = target != ignore
-    safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
-    outside = _native.beyond(safe, 0, classes)
+def _check_classes(name: str, x: Tensor, target: Tensor, weight: Any) -> None:
+    """What the kernels of nll_loss take."""
+    if not x.dtype.is_floating_point:
+        raise NotImplementedError(f"\"{name}\" not implemented for '{dt.scalar_name(x.dtype)}'")
+    if weight is not None and weight.dtype != x.dtype:
+        raise RuntimeError(
+            f"expected scalar type {dt.scalar_name(x.dtype)} but found "
+            f"{dt.scalar_name(weight.dtype)}"
+        )
+
+
+def _inside(outside: int | None) -> None:
     if outside is not None:
         raise IndexError(f"Target {outside} is out of bounds.")
-    picked = -aten.gather(x, dim, safe.unsqueeze(dim)).squeeze(dim)
-    w = (
-        keep.to(x.dtype)
-        if weight is None
-        else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
-    )
-    return aten.where(keep, picked * (1 if weight is None else w), aten.zeros((), dtype=x.dtype)), w
 
 
 _NLL_ARGS = "Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index"
@@ -88,18 +86,9 @@ def _nll(two: bool) -> None:
     def kernel(
         outs: Any, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int
     ) -> None:
-        copy = slot("copy_into")
-        wide = x.to(dt.float32) if x.dtype in (dt.bfloat16, dt.float16) else x
-        w = weight if weight is None or wide is x else weight.to(dt.float32)
-        values, weights = nll_values(wide, target, w, ignore)
-        if reduction == NONE and (two or x.dim() == 2):
-            copy(outs[0], values)
-            slot("fill_with")(outs[1], 0)
-            return
-        total = aten.sum(weights)
-        loss = aten.sum(values)
-        copy(outs[0], loss / total if reduction == MEAN else loss)
-        copy(outs[1], total)
+        _check_classes(f"{name}{'_forward' * two}_out_frame", x, target, weight)
+        mean = reduction == MEAN
+        _inside(_native.chosen(outs[0], outs[1], x, target, weight, ignore, -1.0, mean))
 
     def vjp(b: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int, ignore: int) -> Any:
         got = getattr(aten, name + "_backward")(
@@ -156,22 +145,9 @@ def _nll_backward(name: str) -> None:
         ignore: int,
         total: Tensor,
     ) -> None:
-        dim = 1 if x.dim() > 1 else 0
-        keep = target != ignore
-        safe = aten.where(keep, target, aten.zeros_like(target)).to(dt.int64)
-        w = (
-            keep.to(x.dtype)
-            if weight is None
-            else aten.where(keep, weight[safe], aten.zeros((), dtype=x.dtype))
-        )
-        scale = g * w
-        if reduction == MEAN:
-            scale = scale / total
         _native.zero(out)
-        if out.numel():
-            slot("copy_into")(
-                out, aten.scatter(out, dim, safe.unsqueeze(dim), -scale.unsqueeze(dim))
-            )
+        total = total if reduction == MEAN else None
+        _inside(_native.put_chosen(out, g, target, weight, ignore, -1.0, total))
 
     def vjp(
         b: Any,
@@ -224,10 +200,10 @@ class NllLossNd(Composite):
     def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Tensor:
         if x.dim() < 1:
             raise ValueError(f"Expected 1 or more dimensions (got {x.dim()})")
-        if x.dim() != 1 and x.shape[0] != (target.shape[0] if target.dim() else 1):
+        batch = target.shape[0] if target.dim() else 0
+        if x.dim() != 1 and x.shape[0] != batch:
             raise ValueError(
-                f"Expected input batch_size ({x.shape[0]}) to match target batch_size "
-                f"({target.shape[0]})."
+                f"Expected input batch_size ({x.shape[0]}) to match target batch_size ({batch})."
             )
         if x.dim() <= 2:
             return aten.nll_loss(x, target, weight, reduction, ignore)
