@@ -4,8 +4,8 @@
 
 A row is a model's call without gradients, or forward and backward of its sum. Eager and compiled
 take turns in short batches; reported are the lower quartiles, and compiled over eager (below one:
-compiled is faster). The table goes to stdout, everything to bench/results/compiled_steps.json. With --check
-the exit status is 1 where the default back end is slower than eager.
+compiled is faster). The table goes to stdout, everything to bench/results/compiled_steps.json. With
+--check the exit status is 1 where the default back end is slower than eager.
 """
 
 from __future__ import annotations
@@ -96,14 +96,16 @@ def step_of(torch: Any, model: Any, parameters: list[Any], x: Any, trains: bool)
     return train if trains else forward
 
 
-def batch(step: Callable[[], None], count: int) -> float:
-    started = time.perf_counter()
+def batch(step: Callable[[], None], count: int, clock: Callable[[], float]) -> float:
+    started = clock()
     for _ in range(count):
         step()
-    return (time.perf_counter() - started) / count
+    return (clock() - started) / count
 
 
-def measured(torch: Any, case: str, backends: list[str], rounds: int) -> dict[str, float]:
+def measured(
+    torch: Any, case: str, backends: list[str], rounds: int, clock: Any
+) -> dict[str, float]:
     """Seconds of a step: eager, and with each back end."""
     make, shape, trains = CASES[case]
     torch.manual_seed(0)
@@ -117,12 +119,12 @@ def measured(torch: Any, case: str, backends: list[str], rounds: int) -> dict[st
     for name, step in ways.items():
         for _ in range(5):
             step()
-        counts[name] = max(1, int(0.01 / batch(step, 3)))
+        counts[name] = max(1, int(0.01 / batch(step, 3, clock)))
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds):
         order = list(ways) if number % 2 else list(reversed(ways))
         for name in order:
-            times[name].append(batch(ways[name], counts[name]))
+            times[name].append(batch(ways[name], counts[name], clock))
     # The lower quartile: what a busy neighbour does only ever adds.
     return {name: statistics.quantiles(found, n=4)[0] for name, found in times.items()}
 
@@ -145,6 +147,8 @@ def main() -> int:
         import torch  # type: ignore[no-redef]  # lazy: as above
     if options.threads:
         torch.set_num_threads(options.threads)
+    # One thread's processor time says the same on a busy machine.
+    clock = time.thread_time if options.threads == 1 else time.perf_counter
     backends = options.backends.split(",")
     head = " | ".join(f"{b} | {b} / eager" for b in backends)
     print(f"| step | eager | {head} |\n|---|---:|" + "---:|" * (2 * len(backends)))
@@ -152,7 +156,7 @@ def main() -> int:
     for case in CASES:
         if options.cases not in case:
             continue
-        found = result[case] = measured(torch, case, backends, options.rounds)
+        found = result[case] = measured(torch, case, backends, options.rounds, clock)
         eager = found["eager"]
         cells = [f"{found[b] * 1e6:.1f} µs | {found[b] / eager:.2f}" for b in backends]
         print(f"| {case} | {eager * 1e6:.1f} µs | {' | '.join(cells)} |", flush=True)

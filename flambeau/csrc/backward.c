@@ -15,7 +15,7 @@ typedef struct {
     int32_t *heap; int nheap;
     int32_t *ready; int nready;    /* leaves */
 } Pass;
-static PyObject *op_type, *str_backward, *str_add_, *str_detach;
+static PyObject *op_types, *str_backward, *str_add_, *str_detach;
 
 static int place(const Pass *p, PyObject *key) {
     uint64_t h = (uint64_t)(intptr_t)key;
@@ -86,7 +86,9 @@ static int plain_leaf(PyObject *o) {
     return !t->meta && !t->sym && !t->bits && t->storage->device->type == 0;
 }
 static int plain_node(PyObject *o) {
-    return PyObject_TypeCheck(o, NodeType) && (PyObject *)Py_TYPE(((Node *)o)->op) == op_type && !((Node *)o)->hooks;
+    if (!PyObject_TypeCheck(o, NodeType) || ((Node *)o)->hooks) return 0;
+    for (Py_ssize_t i = PyTuple_GET_SIZE(op_types); i--;) if ((PyObject *)Py_TYPE(((Node *)o)->op) == PyTuple_GET_ITEM(op_types, i)) return 1;
+    return 0;
 }
 /* Count the edges that lead to each node and leaf. 1: plain, 0: Python's engine, -1: error. */
 static int count(Pass *p, PyObject *roots) {
@@ -292,7 +294,7 @@ static PyObject *f_backward(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n != 3 || !PyList_Check(a[0]) || !PyList_Check(a[1]) || PyList_GET_SIZE(a[0]) != PyList_GET_SIZE(a[1])) { PyErr_SetString(PyExc_TypeError, "backward(roots, grads, retain): two lists of one length"); return NULL; }
     int retain = PyObject_IsTrue(a[2]);
     if (retain < 0) return NULL;
-    if (!op_type || fl_state.active & ~fl_state.suspended || fl_state.inference) Py_RETURN_FALSE;
+    if (!op_types || fl_state.active & ~fl_state.suspended || fl_state.inference) Py_RETURN_FALSE;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(a[1]); i++) if (!Tensor_Check(PyList_GET_ITEM(a[1], i))) Py_RETURN_FALSE;
     Pass p = {0};
     int plain = grow(&p) ? -1 : count(&p, a[0]);
@@ -303,11 +305,14 @@ static PyObject *f_backward(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     PyErr_Restore(type, value, trace);
     return plain < 0 ? NULL : PyBool_FromLong(plain);
 }
-static PyObject *f_op_type(PyObject *m, PyObject *t) {     /* set_op_type(Op): whose backward depends on the node alone */
-    Py_XSETREF(op_type, Py_NewRef(t));
-    Py_RETURN_NONE;
+/* set_op_types(types of operators whose backward depends on the node alone) -> those before. */
+static PyObject *f_op_types(PyObject *m, PyObject *t) {
+    if (!PyTuple_CheckExact(t)) { PyErr_SetString(PyExc_TypeError, "set_op_types(tuple of types)"); return NULL; }
+    PyObject *old = op_types ? op_types : PyTuple_New(0);
+    op_types = Py_NewRef(t);
+    return old;
 }
-static PyMethodDef functions[] = {{"backward", (PyCFunction)f_backward, METH_FASTCALL}, {"set_op_type", f_op_type, METH_O}, {0}};
+static PyMethodDef functions[] = {{"backward", (PyCFunction)f_backward, METH_FASTCALL}, {"set_op_types", f_op_types, METH_O}, {0}};
 int fl_backward_init(PyObject *m) {
     str_backward = PyUnicode_InternFromString("backward"); str_add_ = PyUnicode_InternFromString("add_"); str_detach = PyUnicode_InternFromString("detach");
     return PyModule_AddFunctions(m, functions);

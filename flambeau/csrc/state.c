@@ -53,6 +53,17 @@ static PyObject *call_bits(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     b |= fl_state.active | (int)PyLong_AsLong(a[2]);
     return PyLong_FromLong(b & ~fl_state.suspended);
 }
+/* beneath(layers, function, argument): function(argument) with just these layers suspended, nothing recorded. */
+static PyObject *beneath(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3) { PyErr_SetString(PyExc_TypeError, "beneath(layers, function, argument)"); return NULL; }
+    long layers = PyLong_AsLong(a[0]);
+    if (layers == -1 && PyErr_Occurred()) return NULL;
+    int suspended = fl_state.suspended, grad = fl_state.grad;
+    fl_state.suspended = (int)layers; fl_state.grad = 0;
+    PyObject *r = PyObject_CallOneArg(a[1], a[2]);
+    fl_state.suspended = suspended; fl_state.grad = grad;
+    return r;
+}
 static PyMethodDef methods[] = {
     {"get_grad", get_grad, METH_NOARGS}, {"set_grad", set_grad, METH_O},
     {"get_inference", get_inference, METH_NOARGS}, {"set_inference", set_inference, METH_O},
@@ -61,5 +72,5 @@ static PyMethodDef methods[] = {
     {"get_active", get_active, METH_NOARGS}, {"set_active", set_active, METH_O},
     {"get_suspended", get_suspended, METH_NOARGS}, {"set_suspended", set_suspended, METH_O},
     {"get_level", get_level, METH_NOARGS}, {"set_level", set_level, METH_O},
-    {"call_bits", (PyCFunction)call_bits, METH_FASTCALL}, {0}};
+    {"call_bits", (PyCFunction)call_bits, METH_FASTCALL}, {"beneath", (PyCFunction)beneath, METH_FASTCALL}, {0}};
 int fl_state_init(PyObject *m) { return PyModule_AddFunctions(m, methods); }

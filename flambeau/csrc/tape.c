@@ -267,7 +267,7 @@ static const struct { const char *name; int how; } noted[] = {
 /* Functions that neither make nor touch a tensor that a tape follows. */
 static const char *const unseen[] = {"get_grad", "set_grad", "get_inference", "get_scoped", "set_scoped", "get_multithread", "set_multithread", "get_active", "set_active",
     "geometry_of", "view_strides", "get_suspended", "set_suspended", "call_bits", "layer_bits", "get_num_threads", "sequence", "backward", "forget_programs", "set_repeating", "programs",
-    "set_types", "set_slot", "set_op_type", "set_operator", "prepare", "pending", "run_taped", "describe", NULL};
+    "set_types", "set_slot", "set_op_types", "set_operator", "prepare", "pending", "run_taped", "describe", NULL};
 static PyObject *native_call(PyObject *self, PyObject *const *a, size_t nf, PyObject *kw) {
     Native *f = (Native *)self; Tape *t = fl_tape;
     if (!t) return PyObject_Vectorcall(f->inner, a, nf, kw);

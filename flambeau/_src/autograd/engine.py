@@ -430,4 +430,4 @@ def dense(t: Tensor) -> bool:
 
 
 fill("accumulate_copy", accumulate_copy)
-_native.set_op_type(Op)
+_native.set_op_types((Op,))

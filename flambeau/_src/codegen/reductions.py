@@ -236,8 +236,14 @@ class Reduction:
             b.put(f"const {self.type} x{v} = {x};")
             x = f"x{v}"
         floating = C_TYPES[self.short][2] == "f"
+        plain = f"{a} = {a} + {x};"
+        if self.factors and not live:
+            left, right = (b.name[f] for f in self.factors)
+            plain = f"{a} = {b.text.use('fma', self.type)}({left}, {right}, {a});"
         if self.blocked and fine:
-            b.put(f"if (fine) {{ {self._take(x, live)} }} else {a} = {a} + {x};")
+            b.put(f"if (fine) {{ {self._take(x, live)} }} else {plain}")
+        elif self.blocked:
+            b.put(plain)
         elif self.name in ("sum", "prod"):
             b.put(f"{a} = {a} {'+' if self.name == 'sum' else '*'} {x};")
         elif not self.position:

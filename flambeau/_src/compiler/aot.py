@@ -8,13 +8,14 @@ are views of inputs, the node that autograd records.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.capture.checker import Checker
 from flambeau._src.compiler import replay
-from flambeau._src.compiler.assemble import assemble
+from flambeau._src.compiler.assemble import Program, assemble
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing, trace_joint
 from flambeau._src.compiler.numbers import assertions, inline
@@ -47,15 +48,12 @@ def own_compiler(
 ) -> Callable[[Sequence[Any]], Any]:
     """flambeau's own: fused kernels in a flat program."""
     program = assemble(graph, attributes, exact=exact)
+    return beneath(program, program.call)
 
-    def call(inputs: Sequence[Any]) -> Any:
-        before, grad = state.set_suspended(ALL), state.set_grad(False)
-        try:
-            return program.call(inputs)
-        finally:
-            state.set_grad(grad)
-            state.set_suspended(before)
 
+def beneath(program: Program, run: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """A program over kernels as a function of its inputs: no layer sees what `run` does."""
+    call = functools.partial(_native.beneath, ALL, run)
     call.program = program  # type: ignore[attr-defined]
     return call
 
@@ -75,6 +73,7 @@ class _Compiled:
 
 
 COMPILED = _Compiled()
+_native.set_op_types((*_native.set_op_types(()), _Compiled))  # C runs passes with such nodes
 CompiledFunctionBackward = type(
     "CompiledFunctionBackward",
     (_native.Node,),
@@ -93,6 +92,11 @@ class Entry:
         self._backward: Callable[[Sequence[Any]], Any] | None = None
         self.tangents = [n.meta["val"] for n in joint.tangents]
         self.sized = any(t._sym is not None for t in self.tangents)  # geometry is the call's own
+        self.places = [(t.shape, t.stride()) for t in self.tangents]
+        # What is saved is tensors alone.
+        self.plain = not self.sized and all(
+            isinstance(n.meta.get("val"), Tensor) for n in cut.saved
+        )
         # Nothing to do around the forward: what it returns is what the function returns.
         self.direct = not (joint.bases or joint.written or joint.reshaped) and all(
             r.slot == i and not r.steps for i, r in enumerate(joint.results)
@@ -112,18 +116,22 @@ class Entry:
 
     def _flat(self, inputs: Sequence[Tensor]) -> list[Any]:
         joint, n = self.joint, self.n_outputs
-        if self.direct and (self.quiet or not state.get_grad()):
+        if self.direct:
             found = self.forward(inputs)
-            return list(found[:n]) if len(found) > n else found
+            outs = list(found[:n]) if len(found) > n else found
+            if not self.quiet and state.get_grad():
+                outs = list(outs)
+                self._record(inputs, outs, found[n:])
+                self._mark_spent(outs)
+            return outs
         sources: Sequence[Tensor] = inputs
         if joint.bases:
             sources = [*inputs, *[b.make(inputs) for b in joint.bases]]
             inputs = [sources[i] for i in joint.order]  # type: ignore[union-attr]
         values = list(self.forward(inputs))
         outs, saved = values[:n], values[n:]
-        if joint.carrying and state.get_grad():
+        if state.get_grad():
             self._record(sources, outs, saved)
-        if joint.spent and state.get_grad():
             self._mark_spent(outs)
         for i, place in joint.written:
             _write(sources[i], outs[place])
@@ -133,9 +141,24 @@ class Entry:
         return [_result(r, sources, outs) for r in joint.results]
 
     def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
-        wanted = [sources[i] for i in self.joint.wanted]
-        node = _native.node(CompiledFunctionBackward, COMPILED, wanted)
-        node.num_outputs = len(self.joint.carrying)
+        joint = self.joint
+        if not joint.carrying:
+            return
+        node = _native.node(CompiledFunctionBackward, COMPILED, [sources[i] for i in joint.wanted])
+        node.num_outputs = len(joint.carrying)
+        node.ctx = self
+        if self.plain and not state.thread.saved_hooks:
+            node.args = tuple(map(_native.saved, saved))
+        else:
+            node.args = self._kept(outs, saved)
+        others = [*map(id, sources), *map(id, outs)]
+        for nr, place in enumerate(joint.carrying):
+            out = outs[place]
+            if out.requires_grad or others.count(id(out)) > 1:
+                out = outs[place] = _native.alias(Tensor, out)
+            out._set_history(node, nr, True)
+
+    def _kept(self, outs: list[Any], saved: Sequence[Any]) -> tuple[Any, ...]:
         kept: list[Any] = []
         for t in saved:
             if isinstance(t, Tensor):
@@ -145,18 +168,11 @@ class Entry:
                 kept.append(s)
             else:
                 kept.append(t)
-        node.ctx = self
         if self.sized:
             kept.append(
                 tuple((tuple(outs[i].shape), outs[i].stride()) for i in self.joint.carrying)
             )
-        node.args = tuple(kept)
-        others = [id(t) for t in (*sources, *outs)]
-        for nr, place in enumerate(self.joint.carrying):
-            out = outs[place]
-            if out.requires_grad or others.count(id(out)) > 1:
-                out = outs[place] = _native.alias(Tensor, out)
-            out._set_history(node, nr, True)
+        return tuple(kept)
 
     def _mark_spent(self, outs: list[Any]) -> None:
         """Outputs that the program went back from: they require gradients, and have none left."""
@@ -167,7 +183,7 @@ class Entry:
 
     def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients of the inputs that want one."""
-        if all(g is None for g in grads):
+        if all(map(_is_none, grads)):
             return (None,) * len(self.joint.wanted)
         if state.get_grad():
             raise RuntimeError(
@@ -178,16 +194,13 @@ class Entry:
             cut = self.cut
             fakes = [n.meta["val"] for n in (*cut.saved, *self.joint.tangents)]
             self._backward = self.compile(cut.backward, self.joint.attributes, fakes, True)
-        places: Any = [(t.shape, t.stride()) for t in self.tangents]
+        places: Any = self.places
         if self.sized:
             *saved, places = saved
-        tangents = [
-            _as_traced(g, like, *place)
-            for g, like, place in zip(grads, self.tangents, places, strict=True)
-        ]
-        given = [*saved, *tangents]
+        given = [*saved, *map(_as_traced, grads, self.tangents, places)]
         run = self._backward
-        if any(isinstance(t, Tensor) and t._bits for t in given):
+        tensors = given if self.plain else [t for t in given if isinstance(t, Tensor)]
+        if any(map(_bits, tensors)):
             run = self._by_operators
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
@@ -205,6 +218,9 @@ class Entry:
         )
         run = replay.printed(self.cut.backward, self.joint.attributes)
         return lambda given: run(*given)
+
+
+_is_none, _bits = functools.partial(operator.is_, None), operator.attrgetter("_bits")
 
 
 def _write(target: Tensor, value: Tensor) -> None:
@@ -270,8 +286,9 @@ class Region:
         return tuple(entry.flat(tensors))
 
 
-def _as_traced(g: Any, like: Any, shape: Any, stride: Any) -> Tensor:
+def _as_traced(g: Any, like: Any, place: tuple[Any, Any]) -> Tensor:
     """A gradient with the geometry that the backward was traced for."""
+    shape, stride = place
     if g is not None and g.stride() == stride:
         return g
     made = aten.empty_strided(shape, stride, dtype=like.dtype, device=like.device)

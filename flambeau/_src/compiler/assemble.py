@@ -88,6 +88,7 @@ class _Writer:
         self.constants: dict[str, str] = {}
         self.symbols: set[str] = set()  # names of sizes that the program reads
         self.given: set[str] = set()  # names of sizes that inputs tell
+        self.borrowed: set[Node] = set()  # views that are an input itself
         self.bound: set[str] = set()  # of them, those that a step of its own computes
 
     def run(self) -> Program:
@@ -247,7 +248,7 @@ class _Writer:
             return
         args = complete_args(node)
         if op.decl.kind == "view" and isinstance(val, Tensor) and op.variant == "functional":
-            self.lines.append(f"{name} = {self._view(args[0], val)}")
+            self.lines.append(f"{name} = {self._view(node, args[0], val)}")
             return
         called = self._from_c(node, op)
         if called is not None:
@@ -368,12 +369,30 @@ class _Writer:
         keywords = "".join(f", {k}={self._value(v)}" for k, v in node.kwargs.items())
         self.lines.append(f"{name} = {target}({args}{keywords})")
 
-    def _view(self, source: Node, val: Tensor) -> str:
+    def _stands_for(self, node: Node, source: Node) -> bool:
+        """Whether a view that shows what its source shows may be the same object: a result is an
+        object of its own, unless nobody else holds the source."""
+        results = self.graph.output_node().all_input_nodes
+        held = source.op != "call_function" or source in self.borrowed
+        if node in results:
+            return not held and list(source.users) == [node]
+        if held:
+            self.borrowed.add(node)
+        return held or source not in results
+
+    def _view(self, node: Node, source: Node, val: Tensor) -> str:
         base = source.meta["val"]
         name = self.var[source]
         size, stride, offset_of = geometry(val)
         shift = offset_of * val.element_size() - geometry(base)[2] * base.element_size()
         same = val.dtype is base.dtype
+        if (
+            same
+            and shift == 0
+            and (size, stride) == geometry(base)[:2]
+            and (self._stands_for(node, source))
+        ):
+            return name
         if same:
             shift //= val.element_size()
             offset = f"{name}.storage_offset()" + (f" + {self._text(shift)}" if shift != 0 else "")

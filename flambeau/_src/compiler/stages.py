@@ -19,7 +19,6 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
-from flambeau._src.ops.call import ALL
 from flambeau._src.ops.overload import OpOverload
 
 __all__ = ["PIPELINES", "Pipeline", "Stage", "Work"]
@@ -121,23 +120,8 @@ def _toolchain(work: Work) -> Any:
 
 def _assemble(work: Work) -> Any:
     program = assemble.write(work.plan, work.attributes, work.addresses)
-    work.lowered = beneath(_left_alone(work, program.call), program)
+    work.lowered = aot.beneath(program, _left_alone(work, program.call))
     return program
-
-
-def beneath(call: Callable[[Sequence[Any]], Any], program: Any) -> Callable[[Sequence[Any]], Any]:
-    """A program over kernels: no layer sees what it does."""
-
-    def run(inputs: Sequence[Any]) -> Any:
-        before, grad = state.set_suspended(ALL), state.set_grad(False)
-        try:
-            return call(inputs)
-        finally:
-            state.set_grad(grad)
-            state.set_suspended(before)
-
-    run.program = program  # type: ignore[attr-defined]
-    return run
 
 
 def _print(work: Work) -> Any:

@@ -403,7 +403,7 @@ def _input_expr(has_weight: bool) -> Any:
             c = k.fma(-b, mean, -(total * rstd / n))
             return k.fma(b, x, slope * weight[0] if has_weight else slope) + c
         h = (x - mean) * rstd
-        return rstd * (gw - k.sum(gw) / n - h * (k.dot(gw, h) / n))
+        return rstd * k.fma(h, -(k.dot(gw, h) / n), gw - k.sum(gw) / n)
 
     return expr
 
@@ -411,8 +411,9 @@ def _input_expr(has_weight: bool) -> Any:
 def _weight_expr(k: Any, g: Any, x: Any, mean: Any, rstd: Any) -> Any:
     # In double as torch rounds it, see above: a row of equal elements gives that, not zero.
     wide = x.dtype == "float64"
-    h = k.fma(x, rstd, -(mean * rstd)) if wide else (x - mean) * rstd
-    return k.sum(g * h), k.sum(g)
+    if wide:
+        return k.sum(g * k.fma(x, rstd, -(mean * rstd))), k.sum(g)
+    return k.dot(g, (x - mean) * rstd), k.sum(g)
 
 
 class NativeLayerNormBackward(Opaque):
