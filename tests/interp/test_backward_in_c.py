@@ -13,7 +13,6 @@ import pytest
 
 import flambeau as torch
 from flambeau._src import _native
-from flambeau._src.ops.op import Op
 from tests.ops import battery
 
 OPS = [op for op in battery.tested_ops() if not op.decl.random]
