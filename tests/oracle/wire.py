@@ -25,6 +25,7 @@ NUMPY_NAME = {
     "bool": "bool", "uint8": "uint8", "int8": "int8", "int16": "int16", "int32": "int32",
     "int64": "int64", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64",
     "float16": "float16", "float32": "float32", "float64": "float64",
+    "complex32": "complex64",
     "complex64": "complex64", "complex128": "complex128", "bfloat16": "uint16",
 }  # fmt: skip
 WIDER = {
@@ -330,7 +331,7 @@ def walk(node: Node) -> Any:
 
 
 def tensor_bytes(rt: ModuleType, value: Any) -> bytes:
-    """Values in C order; bfloat16 as 16-bit words."""
+    """Values in C order; bfloat16 as 16-bit words, complex32 widened."""
     value = value.detach()
     if value.dtype.is_complex and value.is_conj():
         value = value.resolve_conj()
@@ -339,6 +340,8 @@ def tensor_bytes(rt: ModuleType, value: Any) -> bytes:
     if value.dtype == rt.bfloat16:
         words = np.ascontiguousarray(value.to(rt.float32).numpy()).view(np.uint32)
         return (words >> np.uint32(16)).astype(np.uint16).tobytes()
+    if value.dtype == rt.complex32:
+        value = value.to(rt.complex64)
     return np.ascontiguousarray(value.numpy()).tobytes()
 
 

@@ -238,6 +238,14 @@ def _cast(x: Array, dtype: str) -> Array:
     return x.astype(_NUMPY[dtype])
 
 
+def _complex(real: Array, imag: Array) -> Array:
+    """Both parts as they are: 1j * imag would make NaN of infinities."""
+    wide = np.result_type(real.dtype, imag.dtype, np.complex64)
+    made = np.empty(np.broadcast_shapes(real.shape, imag.shape), wide)
+    made.real, made.imag = real, imag
+    return made
+
+
 def _tie_keeping(name: str) -> Callable[[Array, Array], Array]:
     def pick(a: Array, b: Array) -> Array:
         take = (a > b) if name == "max" else (a < b)
@@ -264,7 +272,7 @@ _OPS: dict[str, Callable[..., Array]] = {
     "min": _tie_keeping("min"), "max": _tie_keeping("max"), "fmin": np.fmin, "fmax": np.fmax,
     "signbit": np.signbit, "copysign": np.copysign, "nextafter": np.nextafter, "hypot": np.hypot,
     "shl": lambda a, b: _shift(a, b, True), "shr": lambda a, b: _shift(a, b, False),
-    "real": np.real, "imag": np.imag, "conj": np.conj, "complex": lambda a, b: a + 1j * b,
+    "real": np.real, "imag": np.imag, "conj": np.conj, "complex": _complex,
 }  # fmt: skip
 
 
