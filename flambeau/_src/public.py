@@ -29,6 +29,7 @@ from flambeau._src.ops import (
     creation,
     einsum,
     foreach,
+    gaussian,
     index,
     indexing,
     joining,
@@ -88,7 +89,7 @@ def tensor_methods() -> dict[str, Any]:
         **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS,
         **autograd_api.METHODS,
         **hooks.METHODS, **linalg.METHODS, **tensors.METHODS, **compare.METHODS,
-        **pointwise.METHODS,
+        **pointwise.METHODS, **gaussian.METHODS,
     }  # fmt: skip
 
 

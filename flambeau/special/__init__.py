@@ -5,28 +5,17 @@ from __future__ import annotations
 from flambeau._src.ops.call import aten
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p",
-    "log_softmax", "logit",
-    "logsumexp", "ndtr", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "chebyshev_polynomial_t",
+    "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w", "digamma",
+    "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc",
+    "gammaln", "hermite_polynomial_h", "hermite_polynomial_he", "i0", "i0e", "i1", "i1e",
+    "laguerre_polynomial_l", "legendre_polynomial_p", "log1p", "log_ndtr", "log_softmax",
+    "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0",
+    "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "shifted_chebyshev_polynomial_t",
+    "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+    "shifted_chebyshev_polynomial_w", "sinc", "softmax", "spherical_bessel_j0", "xlog1py",
+    "xlogy", "zeta",
 ]  # fmt: skip
 
-digamma = aten.special_digamma
-entr = aten.special_entr
-erf = aten.special_erf
-erfc = aten.special_erfc
-erfinv = aten.special_erfinv
-exp2 = aten.special_exp2
-expit = aten.special_expit
-expm1 = aten.special_expm1
-gammaln = aten.special_gammaln
-log1p = aten.special_log1p
-log_softmax = aten.special_log_softmax
-logit = aten.special_logit
-logsumexp = aten.special_logsumexp
-ndtr = aten.special_ndtr
-psi = aten.special_psi
-round = aten.special_round
-sinc = aten.special_sinc
-softmax = aten.special_softmax
-xlog1py = aten.special_xlog1py
-xlogy = aten.special_xlogy
+globals().update((_name, getattr(aten, f"special_{_name}")) for _name in __all__)

@@ -324,7 +324,7 @@ def check_gradients(op: Op, sample: Sample, second: bool = False) -> None:
         return
     if op.decl.no_formula:
         given = with_tensors(sample, [t.detach().clone().requires_grad_() for t in values])
-        with pytest.raises(RuntimeError, match="derivative for '?(aten::)?") as info:
+        with pytest.raises(RuntimeError, match="derivative for") as info:
             outputs(function_of(op)(*given.args, **given.kwargs))[0].sum().backward()
         assert refuses_gradient(info.value)
         return

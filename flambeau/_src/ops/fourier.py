@@ -16,7 +16,7 @@ from flambeau._src.core import state
 from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import store
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, write_out
 from flambeau._src.ops.creation import OPTIONS, Factory, slot_copy, spec
 from flambeau._src.ops.kinds import Composite, Opaque, wrap_dim
 from flambeau._src.ops.op import TensorSpec
@@ -257,6 +257,8 @@ def _axes(
     dim = [dim] if isinstance(dim, int) else dim
     n = x.dim()
     if dim is not None:
+        if dim and not n:
+            raise IndexError(f"Dimension specified as {dim[0]} but tensor has no dimensions")
         dims = [wrap_dim(d, n) for d in dim]
         if len(set(dims)) != len(dims):
             raise RuntimeError("FFT dims must be unique")
@@ -324,9 +326,15 @@ def _real_grid(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, forward
 def _declare(
     name: str, arguments: str, body: Callable[..., Any], doc: str, out: bool = True
 ) -> None:
+    def decompose_out(*args: Any) -> Any:  # out= grows to a plain layout, whatever lies innermost
+        *given, target = args
+        write_out(target, aten.contiguous(body(*given)))
+        return target
+
     type(f"Fft{name.capitalize()}", (Composite,), {
         "__doc__": doc, "__module__": __name__, "public": "", "out": out,
         "schema": f"fft_{name}(Tensor self, {arguments}) -> Tensor", "decompose": body,
+        "decompose_out": decompose_out,
     })  # fmt: skip
 
 

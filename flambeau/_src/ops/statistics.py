@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, write_out
 from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.reduce import along_errors, along_samples, even_share, value_gradient
@@ -291,12 +291,20 @@ def _quantiles(name: str, skip: bool) -> None:
     def decompose(x: Tensor, q: Any, dim: int | None, keepdim: bool, how: str) -> Any:
         return quantile(x, q, dim, keepdim, how, skip)
 
+    def decompose_out(*args: Any) -> Any:  # out= grows to a plain layout
+        *given, target = args
+        if target.dtype is not given[0].dtype:
+            raise RuntimeError("quantile() out tensor must be same dtype as the input tensor")
+        write_out(target, aten.contiguous(decompose(*given)))
+        return target
+
     for overload, kind in (("", "Tensor q"), (".scalar", "float q")):
         type(name, (Composite,), {
             "__doc__": f"The {name} of rows, in order.", "__module__": __name__,
             "schema": f"{name}{overload}(Tensor self, {kind}, int? dim=None, bool keepdim=False, *,"
             ' str interpolation="linear") -> Tensor',
             "out": "scalar_out" if overload else "out", "decompose": decompose,
+            "decompose_out": decompose_out,
         })  # fmt: skip
 
 

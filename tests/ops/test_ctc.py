@@ -1,0 +1,63 @@
+"""CTC against the sum over all alignments, written out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+import flambeau as torch
+
+
+def alignments(log_probs: list[list[float]], target: list[int], blank: int) -> float:
+    """-log of the probability of all paths that collapse to the target."""
+    classes, total = len(log_probs[0]), 0.0
+    for path in itertools.product(range(classes), repeat=len(log_probs)):
+        kept = [c for c, _ in itertools.groupby(path) if c != blank]
+        if kept == target:
+            total += math.exp(sum(row[c] for row, c in zip(log_probs, path, strict=True)))
+    return -math.log(total) if total else math.inf
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_loss_is_the_sum_over_alignments(packed: bool) -> None:
+    torch.manual_seed(3)
+    log_probs = torch.randn(5, 3, 3, dtype=torch.float64).log_softmax(-1)
+    targets, wanted, inputs = [[1, 2], [1, 1], [2]], [2, 2, 1], [5, 4, 3]
+    given = torch.tensor(sum(targets, []) if packed else [t + [0] * (2 - len(t)) for t in targets])
+    got = torch.ctc_loss(log_probs, given, inputs, wanted, 0, 0)
+    rows = [log_probs[:n, i].tolist() for i, n in enumerate(inputs)]
+    want = [alignments(r, t, 0) for r, t in zip(rows, targets, strict=True)]
+    assert got.tolist() == pytest.approx(want, rel=1e-12)
+
+
+def test_gradient_through_log_softmax() -> None:
+    """torch's gradient is that of the logits before log_softmax."""
+    torch.manual_seed(4)
+    logits = torch.randn(6, 2, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([[1, 2, 2], [3, 1, 0]])
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return torch.ctc_loss(x.log_softmax(-1), targets, [6, 5], [3, 2], 0, 2)
+
+    assert torch.autograd.gradcheck(loss, (logits,))
+
+
+def test_impossible_targets() -> None:
+    log_probs = torch.zeros(2, 1, 3).log_softmax(-1).requires_grad_()
+    target = torch.tensor([[1, 1]])  # needs three steps
+    assert torch.ctc_loss(log_probs, target, [2], [2], 0, 2).item() == math.inf
+    quiet = torch.ctc_loss(log_probs, target, [2], [2], 0, 2, zero_infinity=True)
+    quiet.backward()
+    assert quiet.item() == 0 and not log_probs.grad.any()
+
+
+def test_refusals() -> None:
+    log_probs, target = torch.zeros(2, 1, 3), torch.tensor([[1, 1]])
+    with pytest.raises(RuntimeError, match="blank must be in label range"):
+        torch.ctc_loss(log_probs, target, [2], [1], 5)
+    with pytest.raises(RuntimeError, match="to have value at most 2, but got value 3"):
+        torch.ctc_loss(log_probs, target, [3], [1])
+    with pytest.raises(RuntimeError, match="size at least 3 at dimension 1"):
+        torch.ctc_loss(log_probs, target, [2], [3])
