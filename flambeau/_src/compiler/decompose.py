@@ -22,10 +22,10 @@ __all__ = ["aten", "decompositions", "document", "primitives"]
 
 
 def functional() -> list[Op]:
-    """All functional overloads of the library's own operators, by name."""
+    """All overloads of the library's own operators that write nothing, by name."""
     found = [o for p in list(PACKETS.values()) for o in resolve_lazy(p)]
     own = [o for o in found if o.namespace == "aten" and o.variant == "functional"]
-    return sorted(own, key=lambda o: o.key)
+    return sorted((o for o in own if not o.schema.mutates), key=lambda o: o.key)
 
 
 def aten() -> list[Op]:

@@ -206,7 +206,7 @@ class LeakyRelu(Pointwise):
         return k.where(x > 0, x, x * slope)
 
     def vjp(b: Any, g: Any, x: Any, slope: Any) -> Any:
-        return aten.where(x > 0, g, g * slope)
+        return aten.leaky_relu_backward(g, x, slope, False)
 
 
 class Softplus(Pointwise):
@@ -222,7 +222,7 @@ class Softplus(Pointwise):
         return k.where(x * beta > threshold, x, k.log1p(k.exp(x * beta)) / beta)
 
     def vjp(b: Any, g: Any, x: Any, beta: Any, threshold: Any) -> Any:
-        return aten.where(x * beta > threshold, g, g * aten.sigmoid(x * beta))
+        return aten.softplus_backward(g, x, beta, threshold)
 
 
 class Elu(Pointwise):
@@ -237,7 +237,7 @@ class Elu(Pointwise):
         return k.where(x > 0, x * scale, alpha * scale * k.expm1(x * inner))
 
     def vjp(b: Any, g: Any, x: Any, alpha: Any, scale: Any, inner: Any) -> Any:
-        return aten.where(x > 0, g * scale, g * (alpha * scale * inner) * aten.exp(x * inner))
+        return aten.elu_backward(g, alpha, scale, inner, False, x)
 
 
 class Hardtanh(Pointwise):
@@ -252,7 +252,7 @@ class Hardtanh(Pointwise):
         return k.minimum(k.maximum(x, low), high)
 
     def vjp(b: Any, g: Any, x: Any, low: Any, high: Any) -> Any:
-        return aten.masked_fill(g, (x <= low) | (x >= high), 0)
+        return aten.hardtanh_backward(g, x, low, high)
 
 
 class Hardsigmoid(Pointwise):
@@ -266,7 +266,7 @@ class Hardsigmoid(Pointwise):
         return k.minimum(k.maximum(x + 3, 0), 6) / 6
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        return aten.masked_fill(g / 6, (x <= -3) | (x >= 3), 0)
+        return aten.hardsigmoid_backward(g, x)
 
 
 class Hardswish(Pointwise):
@@ -280,8 +280,7 @@ class Hardswish(Pointwise):
         return x * k.minimum(k.maximum(x + 3, 0), 6) / 6
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        middle = g * (x / 3 + 0.5)
-        return aten.where(x <= -3, aten.zeros((), dtype=g.dtype), aten.where(x < 3, middle, g))
+        return aten.hardswish_backward(g, x)
 
 
 class Mish(Pointwise):
@@ -295,8 +294,7 @@ class Mish(Pointwise):
         return x * k.tanh(k.log1p(k.exp(x)))
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        t, s = aten.tanh(aten.softplus(x)), aten.sigmoid(x)
-        return g * (t + x * s * (1 - t * t))
+        return aten.mish_backward(g, x)
 
 
 class LogSigmoid(Composite):

@@ -344,11 +344,27 @@ class Triangle(Opaque):
         np.copyto(array_of(out), array_of(out).dtype.type(0), where=gone)
 
 
+def _triangle(t: Tensor, diagonal: int, upper: bool) -> Tensor:
+    """A choice by each element's place."""
+    if t.dim() < 2:
+        raise RuntimeError(
+            f"{'triu' if upper else 'tril'}: input tensor must have at least 2 dimensions"
+        )
+    n, m = t.shape[-2:]
+    row = aten.unsqueeze(aten.arange(n, device=t.device), 1)
+    off = aten.arange(m, device=t.device) - row
+    zero = aten.zeros((), dtype=t.dtype, device=t.device)
+    return aten.where(off >= diagonal if upper else off <= diagonal, t, zero)
+
+
 class Tril(Triangle):
     """What lies on and below a diagonal."""
 
     schema = "tril(Tensor self, SymInt diagonal=0) -> Tensor"
     reference = "numpy.tril"
+
+    def decompose(t: Tensor, diagonal: int) -> Tensor:
+        return _triangle(t, diagonal, False)
 
     def vjp(b: Any, g: Tensor, t: Tensor, diagonal: int) -> Tensor:
         return aten.tril(g, diagonal)
@@ -364,6 +380,9 @@ class Triu(Triangle):
     schema = "triu(Tensor self, SymInt diagonal=0) -> Tensor"
     reference = "numpy.triu"
     upper = True
+
+    def decompose(t: Tensor, diagonal: int) -> Tensor:
+        return _triangle(t, diagonal, True)
 
     def vjp(b: Any, g: Tensor, t: Tensor, diagonal: int) -> Tensor:
         return aten.triu(g, diagonal)
@@ -440,6 +459,11 @@ class DiagEmbed(Opaque):
         fill_with(out, 0)
         copy_into(_native.alias(Tensor, out, *Diagonal.view(out, offset, dim1, dim2)), t)
 
+    def decompose(t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+        size = DiagEmbed.meta(t, offset, dim1, dim2).shape
+        blank = aten.zeros(size, dtype=t.dtype, device=t.device)
+        return aten.diagonal_scatter(blank, t, offset, dim1, dim2)
+
     def vjp(b: Any, g: Tensor, t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
         return aten.diagonal(g, offset, dim1, dim2)
 
@@ -497,6 +521,10 @@ class Trace(Opaque):
             raise NotImplementedError("\"trace\" not implemented for 'Bool'")
         copy_into(out, aten.sum(_native.alias(Tensor, t, *Diagonal.view(t, 0, 0, 1))))
 
+    def decompose(t: Tensor) -> Tensor:
+        Trace.meta(t)
+        return aten.sum(aten.diagonal(t))
+
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         n, m = t.shape
         flat = aten.zeros((n * m,), dtype=g.dtype, device=g.device)
@@ -540,6 +568,8 @@ class PixelShuffle(Declaration):
             )
         return TensorSpec((*batch, c // (r * r), h * r, w * r), t.dtype, t.device)
 
+    decompose = run
+
     def vjp(b: Any, g: Tensor, t: Tensor, r: int) -> Tensor:
         return aten.pixel_unshuffle(g, r)
 
@@ -579,6 +609,8 @@ class PixelUnshuffle(Declaration):
                 )
         return TensorSpec((*batch, c * r * r, h // r, w // r), t.dtype, t.device)
 
+    decompose = run
+
     def vjp(b: Any, g: Tensor, t: Tensor, r: int) -> Tensor:
         return aten.pixel_shuffle(g, r)
 
@@ -614,6 +646,8 @@ class ChannelShuffle(Declaration):
                 f"{t.shape[1]} channels and {groups} groups."
             )
         return TensorSpec(t.shape, t.dtype, t.device)
+
+    decompose = run
 
     def vjp(b: Any, g: Tensor, t: Tensor, groups: int) -> Tensor:
         return aten.channel_shuffle(g, t.shape[1] // groups)

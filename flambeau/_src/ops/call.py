@@ -216,7 +216,7 @@ def functional(op: Op, args: tuple[Any, ...]) -> Any:
     direct = getattr(decl, "run", None)
     if direct is not None:
         return direct(*args)
-    if decl.decompose is not None and "cpu" not in op.kernels and decl.expr is None:
+    if decl.decompose is not None and "cpu" not in op.kernels and decl.only_decomposes():
         return decl.decompose(*args)
     specs = decl.infer(op, args)
     if isinstance(specs, TensorSpec):

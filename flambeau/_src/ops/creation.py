@@ -137,6 +137,10 @@ class Ones(Factory):
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 1)
 
+    def decompose(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        dtype = dtype or state.process.default_dtype
+        return aten.full(size, 1, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
+
 
 class Full(Factory):
     """One number everywhere; the number's type gives the dtype."""
@@ -160,6 +164,10 @@ class ScalarTensor(Factory):
 
     def kernel(out: Tensor, s: Any, *rest: Any) -> None:
         fill_with(out, s)
+
+    def decompose(s: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        dtype = dtype or state.process.default_dtype
+        return aten.full((), s, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
 
 
 def arange_length(start: Any, end: Any, step: Any, dtype: dt.dtype) -> Any:
@@ -274,6 +282,9 @@ class ArangeEnd(_Range):
     def kernel(out: Tensor, end: Any, *rest: Any) -> None:
         fill_range(out, 0, 1)
 
+    def decompose(end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return aten.arange(0, end, 1, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
+
 
 class ArangeStart(_Range):
     """start, start + 1, … below end."""
@@ -286,6 +297,11 @@ class ArangeStart(_Range):
 
     def kernel(out: Tensor, start: Any, end: Any, *rest: Any) -> None:
         fill_range(out, start, 1)
+
+    def decompose(start: Any, end: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return aten.arange(
+            start, end, 1, dtype=dtype, layout=layout_, device=device, pin_memory=pin
+        )
 
 
 class Arange(_Range):
@@ -399,6 +415,11 @@ class ZerosLike(EmptyLike):
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 0)
 
+    def decompose(t: Tensor, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> Tensor:
+        return aten.full_like(
+            t, 0, dtype=dtype, layout=layout_, device=device, pin_memory=pin, memory_format=fmt
+        )
+
 
 class OnesLike(EmptyLike):
     """Ones in self's shape."""
@@ -407,6 +428,11 @@ class OnesLike(EmptyLike):
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 1)
+
+    def decompose(t: Tensor, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> Tensor:
+        return aten.full_like(
+            t, 1, dtype=dtype, layout=layout_, device=device, pin_memory=pin, memory_format=fmt
+        )
 
 
 class FullLike(Like):
@@ -444,6 +470,15 @@ class NewEmpty(New):
     def kernel(out: Tensor, *rest: Any) -> None:
         return None
 
+    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return aten.empty(
+            size,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
+
 
 class NewZeros(NewEmpty):
     """Zeros with self's dtype and device."""
@@ -453,6 +488,15 @@ class NewZeros(NewEmpty):
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 0)
 
+    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return aten.zeros(
+            size,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
+
 
 class NewOnes(NewEmpty):
     """Ones with self's dtype and device."""
@@ -461,6 +505,15 @@ class NewOnes(NewEmpty):
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 1)
+
+    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return aten.ones(
+            size,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
 
 
 class NewFull(New):
@@ -475,6 +528,18 @@ class NewFull(New):
 
     def kernel(out: Tensor, t: Tensor, size: Any, value: Any, *rest: Any) -> None:
         fill_with(out, value)
+
+    def decompose(
+        t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> Tensor:
+        return aten.full(
+            size,
+            value,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
 
 
 class NewEmptyStrided(New):
@@ -491,6 +556,18 @@ class NewEmptyStrided(New):
 
     def kernel(out: Tensor, *rest: Any) -> None:
         return None
+
+    def decompose(
+        t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> Tensor:
+        return aten.empty_strided(
+            size,
+            stride,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
 
 
 # ---- from data ----

@@ -788,6 +788,11 @@ class IndexFillScalar(Written):
     def write(out: Tensor, dim: int, index: Tensor, value: Any) -> None:
         fill_slices(out, dim, index, number_as(value, out))
 
+    def decompose(t: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+        check_fill(t, dim, index, value)
+        filling = aten.full((), cast_number(value, t.dtype), dtype=t.dtype, device=t.device)
+        return aten.index_fill(t, dim, index, filling)
+
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Any) -> Any:
         return aten.index_fill(g, dim, index, 0), None
 
@@ -829,6 +834,9 @@ class Take(Read):
             return
         check_flat(t, index)
         flat_walk("get", out, dense_copy(t), index)
+
+    def decompose(t: Tensor, index: Tensor) -> Tensor:
+        return aten.index(aten.reshape(t, (-1,)), [index])
 
     def vjp(b: Any, g: Tensor, t: Tensor, index: Tensor) -> Any:
         return aten.put(aten.zeros_like(t), index, g, True), None
@@ -881,6 +889,11 @@ class Put(Written):
         flat_walk("add" if accumulate else "put", source, flat, index)
         if flat is not out:
             copy_into(out, flat)
+
+    def decompose(t: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
+        at, flat = aten.reshape(index, (-1,)), aten.reshape(t, (-1,))
+        made = aten.index_put(flat, [at], aten.reshape(source, (-1,)), accumulate)
+        return aten.reshape(made, t.shape)
 
     def vjp(b: Any, g: Tensor, t: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Any:
         own = part = None

@@ -121,6 +121,10 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
         x, p, dim, keepdim, dtype = pick(*args)
         slot("copy_into")(result, aten.linalg_vector_norm(x, p, dim, keepdim, dtype=dtype))
 
+    def decompose(*args: Any) -> Tensor:
+        x, p, dim, keepdim, dtype = pick(*args)
+        return aten.linalg_vector_norm(x, p, dim, keepdim, dtype=dtype)
+
     def vjp(b: Any, g: Any, *args: Any) -> Any:
         return VectorNorm.vjp(b, g, *pick(*args))
 
@@ -135,6 +139,7 @@ def _norm(schema: str, pick: Any, out: Any) -> None:
             "out": out,
             "meta": meta,
             "kernel": kernel,
+            "decompose": decompose,
             "vjp": vjp,
             "saves_by": ("p",),
         },

@@ -10,6 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.promote import result_type
 
 NONE, MEAN, SUM = 0, 1, 2
 
@@ -311,45 +312,112 @@ def _smoothed(
 
 
 def _elementwise(
-    name: str, value: Any, slope: Any, extra: str = "", out: str | bool = "out"
+    name: str, value: Any, slope: Any, extra: str = "", check: Any = None, more: Any = None
 ) -> None:
-    """A loss of input and target, element by element, then reduced."""
+    """A loss of input and target, element by element, then reduced; slope(x, t, *) is that of the
+    loss by x, more(x, t, *) the second one."""
+    arguments = "Tensor grad_output, Tensor self, Tensor target, int reduction"
 
-    def decompose(x: Tensor, target: Tensor, reduction: int, *rest: Any) -> Tensor:
-        return reduce(value(x, target, *rest), reduction)
+    def shape_of(x: Tensor, t: Tensor, reduction: int) -> TensorSpec:
+        shape, stride = slot("broadcast_geometry")([x, t])
+        kind = result_type((x, t))
+        return TensorSpec(shape, kind, x.device, stride) if reduction == NONE else (
+            TensorSpec((), kind, x.device)
+        )  # fmt: skip
 
-    del slope
-    type(
-        name,
-        (Composite,),
-        {
-            "__doc__": f"{name}, element by element, then reduced.",
-            "__module__": __name__,
-            "public": "nn",
-            "schema": f"{name}(Tensor self, Tensor target, int reduction=1{extra}) -> Tensor",
-            "decompose": decompose,
-            "out": out,
-        },
-    )
+    def meta(x: Tensor, t: Tensor, reduction: int, *rest: Any) -> TensorSpec:
+        if check:
+            check(*rest)
+        return shape_of(x, t, reduction)
+
+    def decompose(x: Tensor, t: Tensor, reduction: int, *rest: Any) -> Tensor:
+        if check:
+            check(*rest)
+        return reduce(value(x, t, *rest), reduction)
+
+    def vjp(b: Any, g: Any, x: Any, t: Any, reduction: int, *rest: Any) -> Any:
+        of = getattr(aten, f"{name}_backward")
+        gx = of(g, x, t, reduction, *rest) if b.needs[0] else None
+        # x and t only ever meet as a difference
+        gt = -gx if gx is not None else -of(g, x, t, reduction, *rest) if b.needs[1] else None
+        both = gx, gt if b.needs[1] else None
+        return tuple(
+            v if v is None else slot("sum_to")(v, like) if v.shape != like.shape else v
+            for v, like in zip(both, (x, t), strict=True)
+        )
+
+    def backward_meta(g: Tensor, x: Tensor, t: Tensor, reduction: int, *rest: Any) -> TensorSpec:
+        return shape_of(x, t, NONE)
+
+    def backward(g: Tensor, x: Tensor, t: Tensor, reduction: int, *rest: Any) -> Tensor:
+        made = slope(x, t, *rest) * g
+        n = made.numel()
+        return made * (1.0 / n) if reduction == MEAN and n else made
+
+    def second(b: Any, gg: Any, g: Any, x: Any, t: Any, reduction: int, *rest: Any) -> Any:
+        n = gg.numel() if reduction == MEAN else 1
+        gg = gg / n if n > 1 else gg
+        own = None
+        if b.needs[0]:
+            own = gg * slope(x, t, *rest)
+            own = own if reduction == NONE else aten.sum(own)
+        gx = gg * g * more(x, t, *rest) if b.needs[1] or b.needs[2] else None
+        return own, gx, None if gx is None else -gx
+
+    common = {"__module__": __name__, "public": "nn"}
+    type(name, (Opaque,), {
+        "__doc__": f"{name}, element by element, then reduced.", "meta": meta, "vjp": vjp,
+        "schema": f"{name}(Tensor self, Tensor target, int reduction=1{extra}) -> Tensor",
+        "decompose": decompose, "out": "out", **common,
+    })  # fmt: skip
+    type(f"{name}_b", (Opaque,), {
+        "__doc__": f"The gradient of {name}.", "meta": backward_meta, "decompose": backward,
+        "vjp": second, "out": "grad_input", "out_args": ("grad_input",),
+        "schema": f"{name}_backward({arguments}{extra.partition('=')[0]}) -> Tensor", **common,
+    })  # fmt: skip
 
 
 def _smooth_l1(x: Tensor, t: Tensor, beta: float) -> Tensor:
-    if beta < 0:
-        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     d = (x - t).abs()
     return aten.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta) if beta else d
 
 
+def _smooth_l1_slope(x: Tensor, t: Tensor, beta: float) -> Tensor:
+    d = x - t
+    return aten.where(d.abs() < beta, d / beta, aten.sgn(d)) if beta else aten.sgn(d)
+
+
+def _check_beta(beta: float) -> None:
+    if beta < 0:
+        raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
+
+
 def _huber(x: Tensor, t: Tensor, delta: float) -> Tensor:
-    if delta <= 0:
-        raise RuntimeError("huber_loss does not support non-positive values for delta.")
     d = (x - t).abs()
     return aten.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta))
 
 
-_elementwise("mse_loss", lambda x, t: (x - t).pow(2), None)
-_elementwise("smooth_l1_loss", _smooth_l1, None, ", float beta=1.0")
-_elementwise("huber_loss", _huber, None, ", float delta=1.0")
+def _check_delta(delta: float) -> None:
+    if delta <= 0:
+        raise RuntimeError("huber_loss does not support non-positive values for delta.")
+
+
+def _within(x: Tensor, t: Tensor, limit: float) -> Tensor:
+    d = x - t
+    return (d.abs() < limit).to(d.dtype)
+
+
+_elementwise(
+    "mse_loss", lambda x, t: (x - t).pow(2), lambda x, t: 2.0 * (x - t), more=lambda x, t: 2.0
+)
+_elementwise(
+    "smooth_l1_loss", _smooth_l1, _smooth_l1_slope, ", float beta=1.0", _check_beta,
+    lambda x, t, beta: _within(x, t, beta) / beta if beta else aten.zeros_like(x),
+)  # fmt: skip
+_elementwise(
+    "huber_loss", _huber, lambda x, t, delta: aten.clamp(x - t, -delta, delta),
+    ", float delta=1.0", _check_delta, _within,
+)  # fmt: skip
 
 
 class L1Loss(Composite):

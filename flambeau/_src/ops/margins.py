@@ -151,6 +151,9 @@ class SoftMarginLoss(Opaque):
     def kernel(out: Tensor, x: Tensor, target: Tensor, reduction: int) -> None:
         slot("copy_into")(out, reduce(aten.log1p(aten.exp(-target * x)), reduction))
 
+    def decompose(x: Tensor, target: Tensor, reduction: int) -> Tensor:
+        return reduce(aten.log1p(aten.exp(-target * x)), reduction)
+
     def vjp(b: Any, g: Any, x: Any, target: Any, reduction: int) -> Any:
         return aten.soft_margin_loss_backward(g, x, target, reduction), None
 
@@ -246,6 +249,19 @@ class MultiMarginLoss(Opaque):
             store(out, loss.reshape(tuple(out.shape)))
         else:
             store(out, loss.mean() if reduction == MEAN and loss.size else loss.sum())
+
+    def decompose(
+        x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int
+    ) -> Tensor:
+        rows, classes = _multi_margin_shape(x, target, weight)
+        scores, at = aten.reshape(x, (rows, classes)), aten.reshape(target, (rows, 1))
+        over = aten.clamp(scores - aten.gather(scores, 1, at) + margin, min=0)
+        over = over if p == 1 else over * over
+        if weight is not None:
+            over = over * aten.gather(aten.expand(weight, (rows, classes)), 1, at)
+        own = aten.arange(classes, device=x.device) == at
+        loss = aten.sum(aten.masked_fill(over, own, 0), [1]) / classes
+        return reduce(aten.reshape(loss, target.shape), reduction)
 
     def vjp(
         b: Any, g: Any, x: Any, target: Any, p: Any, margin: Any, weight: Any, reduction: int

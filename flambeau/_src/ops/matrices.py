@@ -48,6 +48,9 @@ class Vdot(Opaque):
     def kernel(out: Tensor, a: Tensor, b: Tensor) -> None:
         slot("copy_into")(out, aten.dot(a.conj().resolve_conj() if a.dtype.is_complex else a, b))
 
+    def decompose(a: Tensor, b: Tensor) -> Tensor:
+        return aten.dot(aten.resolve_conj(aten.conj(a)) if a.dtype.is_complex else a, b)
+
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return g.conj() * y if b.needs[0] else None, g * x if b.needs[1] else None
 
@@ -195,6 +198,9 @@ class Addmv(Opaque):
         x, mat, vec = _up(x, mat, vec)
         slot("copy_into")(out, aten.expand(_plus(x, aten.mv(mat, vec), beta, alpha), out.shape))
 
+    def decompose(x: Tensor, mat: Tensor, vec: Tensor, beta: Any, alpha: Any) -> Tensor:
+        return aten.expand(_plus(x, aten.mv(mat, vec), beta, alpha), (mat.shape[0],))
+
     def vjp(b: Any, g: Any, x: Any, mat: Any, vec: Any, beta: Any, alpha: Any) -> Any:
         return (
             slot("sum_to")(g * _conj(beta), x) if b.needs[0] else None,
@@ -276,6 +282,10 @@ class Addbmm(Opaque):
             out, aten.expand(_plus(x, aten.bmm(b1, b2).sum(0), beta, alpha), out.shape)
         )
 
+    def decompose(x: Tensor, b1: Tensor, b2: Tensor, beta: Any, alpha: Any) -> Tensor:
+        made = _plus(x, aten.sum(aten.bmm(b1, b2), [0]), beta, alpha)
+        return aten.expand(made, (b1.shape[1], b2.shape[2]))
+
     def vjp(b: Any, g: Any, x: Any, b1: Any, b2: Any, beta: Any, alpha: Any) -> Any:
         many = g.unsqueeze(0).expand(b1.shape[0], *g.shape)
         return (
@@ -307,6 +317,10 @@ class LinalgCross(Opaque):
     def kernel(out: Tensor, a: Tensor, b: Tensor, dim: int) -> None:
         a, b = _up(a, b)
         slot("copy_into")(out, _cross(a, b, dim))
+
+    def decompose(a: Tensor, b: Tensor, dim: int) -> Tensor:
+        LinalgCross.meta(a, b, dim)
+        return _cross(a, b, dim)
 
     def vjp(b: Any, g: Any, x: Any, y: Any, dim: int) -> Any:
         return (

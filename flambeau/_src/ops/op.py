@@ -121,6 +121,12 @@ class Declaration:
         kernel(outs, *args)
 
     @classmethod
+    def only_decomposes(cls) -> bool:
+        """Whether nothing but `decompose` says how results come about."""
+        own = cls.compute.__func__ is Declaration.compute.__func__  # type: ignore[attr-defined]
+        return cls.decompose is not None and own and cls.kernel is None and cls.expr is None
+
+    @classmethod
     def bakes(cls, name: str, value: Any) -> bool:
         """Whether this number is written into the kernel instead of passed
         to it (a special case)."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.numeric import Computed, refuse
 from flambeau._src.ops.promote import result_type
 
@@ -63,12 +65,22 @@ def _declare(name: str) -> None:
         (".x_scalar", "Scalar x, Tensor n", "x_scalar_out"),
         (".n_scalar", "Tensor x, Scalar n", "n_scalar_out"),
     ):
+
+        def decompose(x: Any, n: Any) -> Any:
+            """The form for two tensors."""
+            like = x if isinstance(x, Tensor) else n
+            x, n = (
+                v if isinstance(v, Tensor) else aten.scalar_tensor(v, device=like.device)
+                for v in (x, n)
+            )
+            return getattr(aten, f"special_{name}")(x, n)
+
         type(name, (Computed,), {
             "__doc__": f"The {name.replace('_', ' ')} of degree n at x.", "__module__": __name__,
             "schema": f"special_{name}{overload}({arguments}) -> Tensor", "inplace": False,
             "out": out, "promotion": "int_to_float", "public": "", "check": check,
             "values": staticmethod(values), "differentiable": False, "number_operands": True,
-            "takes16": False,
+            "takes16": False, **({"decompose": decompose} if overload else {}),
         })  # fmt: skip
 
 

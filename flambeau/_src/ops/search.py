@@ -285,6 +285,9 @@ class CountNonzeroDims(Opaque):
         hits = aten.ne(t, 0)
         copy_into(out, aten.sum(hits, list(dim)) if len(dim) else aten.sum(hits))
 
+    def decompose(t: Tensor, dim: Sequence[int]) -> Tensor:
+        return aten.sum(aten.ne(t, 0), list(dim))
+
 
 class CountNonzero(Opaque):
     """How many elements are not zero, over one dimension or all."""
@@ -298,6 +301,10 @@ class CountNonzero(Opaque):
 
     def kernel(out: Tensor, t: Tensor, dim: int | None) -> None:
         CountNonzeroDims.kernel(out, t, () if dim is None else (dim,))
+
+    def decompose(t: Tensor, dim: int | None) -> Tensor:
+        hits = aten.ne(t, 0)
+        return aten.sum(hits) if dim is None else aten.sum(hits, [dim])
 
 
 def check_bounds(
@@ -470,6 +477,10 @@ class Bucketize(Opaque):
         if out.numel():
             find(out, bounds, t, right, None)
 
+    def decompose(t: Tensor, bounds: Tensor, out_int32: bool, right: bool) -> Tensor:
+        _check_bucketize(bounds)
+        return aten.searchsorted(bounds, t, out_int32=out_int32, right=right)
+
 
 class BucketizeScalar(Opaque):
     """Which interval between the sorted boundaries a number falls into."""
@@ -488,6 +499,10 @@ class BucketizeScalar(Opaque):
     def kernel(out: Tensor, value: Any, bounds: Tensor, out_int32: bool, right: bool) -> None:
         d = dt.float64 if isinstance(value, float) else dt.int64
         find(out, bounds, scalar_tensor(value, d), right, None)
+
+    def decompose(value: Any, bounds: Tensor, out_int32: bool, right: bool) -> Tensor:
+        _check_bucketize(bounds)
+        return aten.searchsorted(bounds, value, out_int32=out_int32, right=right)
 
 
 METHODS: dict[str, Any] = {"unique": unique, "unique_consecutive": unique_consecutive}

@@ -194,6 +194,10 @@ class PreluKernelBackward(Opaque):
         slot("copy_into")(outs[0], aten.where(x > 0, g, w * g))
         slot("copy_into")(outs[1], aten.where(x > 0, aten.zeros((), dtype=x.dtype), x * g))
 
+    def decompose(g: Tensor, x: Tensor, w: Tensor) -> Any:
+        zero = aten.zeros((), dtype=x.dtype, device=x.device)
+        return aten.where(x > 0, g, w * g), aten.where(x > 0, zero, x * g)
+
     def vjp(b: Any, gg: Any, g: Any, x: Any, w: Any) -> Any:
         into_x, into_w = gg
         zero = aten.zeros((), dtype=g.dtype)
@@ -238,6 +242,11 @@ class Glu(Opaque):
         slot("copy_into")(
             out, aten.narrow(wide, d, 0, n) * aten.sigmoid(aten.narrow(wide, d, n, n))
         )
+
+    def decompose(x: Tensor, dim: int) -> Tensor:
+        d = wrap_dim(dim, x.dim())
+        n = Glu.meta(x, dim).shape[d]
+        return aten.narrow(x, d, 0, n) * aten.sigmoid(aten.narrow(x, d, n, n))
 
     def vjp(b: Any, g: Any, x: Any, dim: int) -> Any:
         return aten.glu_backward(g, x, dim)

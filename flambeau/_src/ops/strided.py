@@ -7,8 +7,9 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into, overlaps_itself
+from flambeau._src.ops.call import aten, copy_into, dispatch, overlaps_itself
 from flambeau._src.ops.copying import check_expands, fill_with
 from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
 from flambeau._src.ops.op import NODE_NUMBERS, Declaration, TensorSpec
@@ -272,6 +273,10 @@ class AsStridedScatter(Scatter):
 # ---- gradients of views: a zero tensor with the gradient where the view lay ----
 
 
+def _blank(g: Tensor, size: Any) -> Tensor:
+    return aten.zeros(tuple(size), dtype=g.dtype, device=g.device)
+
+
 class ViewGradient(Opaque):
     """Zeros of input_sizes with grad_output in the place of a view."""
 
@@ -299,6 +304,9 @@ class SelectBackward(ViewGradient):
     )
     of = Select
 
+    def decompose(g: Tensor, input_sizes: Any, dim: int, index: int) -> Tensor:
+        return aten.select_scatter(_blank(g, input_sizes), g, dim, index)
+
     def vjp(b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, index: int) -> Tensor:
         return aten.select(g, dim, index)
 
@@ -314,6 +322,9 @@ class SliceBackward(ViewGradient):
         "SymInt end, SymInt step) -> Tensor"
     )
     of = Slice
+
+    def decompose(g: Tensor, input_sizes: Any, dim: int, start: int, end: int, step: int) -> Tensor:
+        return aten.slice_scatter(_blank(g, input_sizes), g, dim, start, end, step)
 
     def vjp(
         b: Any, g: Tensor, x: Tensor, input_sizes: Any, dim: int, start: int, end: int, step: int
@@ -332,6 +343,9 @@ class DiagonalBackward(ViewGradient):
         "int dim2) -> Tensor"
     )
     of = Diagonal
+
+    def decompose(g: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int) -> Tensor:
+        return aten.diagonal_scatter(_blank(g, input_sizes), g, offset, dim1, dim2)
 
     def vjp(
         b: Any, g: Tensor, x: Tensor, input_sizes: Any, offset: int, dim1: int, dim2: int
@@ -414,8 +428,12 @@ def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy
     text = f"{name}_copy{dot}{overload}({rest}".replace("Tensor(a)", "Tensor")
     number = NODE_NUMBERS.get((name, overload), 0)
     node = "".join(p.capitalize() for p in name.split("_")) + f"Backward{number}_copy"
+
+    def decompose(*args: Any) -> Tensor:
+        return aten.clone(dispatch(of.op, args), memory_format=layout.contiguous_format)
+
     body = {
-        "node_name": node, "schema": text, "of": of, "vjp": of.vjp,
+        "decompose": decompose, "node_name": node, "schema": text, "of": of, "vjp": of.vjp,
         "__doc__": f"A copy of what {name} shows.",
         "differentiable": of.differentiable, "out": overload_of_out, "__module__": __name__,
     }  # fmt: skip
@@ -455,6 +473,10 @@ class NarrowCopy(Declaration):
 
     def kernel(out: Tensor, t: Tensor, dim: int, start: int, length: int) -> None:
         copy_into(out, _native.alias(Tensor, t, *NarrowCopy.bounds(t, dim, start, length)))
+
+    def decompose(t: Tensor, dim: int, start: int, length: int) -> Tensor:
+        shown = aten.narrow(t, dim, start, length)
+        return aten.clone(shown, memory_format=layout.contiguous_format)
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, start: int, length: int) -> Tensor:
         return aten.slice_backward(g, t.shape, dim, start, start + length, 1)

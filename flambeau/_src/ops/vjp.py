@@ -245,8 +245,8 @@ def geometry_layer(op: Op, args: tuple[Any, ...]) -> Any:
 def fake_results(op: Op, args: tuple[Any, ...]) -> Any:
     """Stand-ins for the results, from the declaration's shapes alone."""
     decl = op.decl
-    if decl.meta is None and decl.kind in ("opaque", "composite") and decl.decompose is not None:
-        return decl.decompose(*args)
+    if decl.meta is None and decl.kind in ("opaque", "composite") and decl.only_decomposes():
+        return decl.decompose(*args)  # type: ignore[misc]
     specs = decl.infer(op, args)
     if isinstance(specs, TensorSpec):
         return stand_in(specs)
