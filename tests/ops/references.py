@@ -46,8 +46,8 @@ def histc(x: Any, bins: int, low: float = 0, high: float = 0) -> Any:
     return np.histogram(x, bins, (low, high))[0] if high > low else np.zeros(bins)
 
 
-def half_spectrum(x: Any, dim: Any, normalization: int, onesided: bool) -> Any:
-    return np.fft.rfftn(x, axes=dim)
+def half_spectrum(x: Any, axis: Any) -> Any:
+    return np.fft.rfftn(x, axes=axis)
 
 
 def grid_sample(x: Any, grid: Any, mode: int, padding: int, align: bool) -> Any:

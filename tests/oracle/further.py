@@ -17,10 +17,10 @@ FUNCTIONS = {
     "pointwise": """deg2rad rad2deg copysign heaviside nextafter ldexp frexp logaddexp2 float_power
         gcd lcm nan_to_num angle complex polar isreal positive
         special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0
-        special.bessel_y1 special.chebyshev_polynomial_t 
+        special.bessel_y1 special.chebyshev_polynomial_t
         special.entr
         special.erfcx special.hermite_polynomial_h special.i0e
-        special.i1 special.i1e special.laguerre_polynomial_l 
+        special.i1 special.i1e special.laguerre_polynomial_l
         special.log_ndtr special.modified_bessel_i0 special.modified_bessel_i1
         special.modified_bessel_k0 special.modified_bessel_k1 special.ndtr special.ndtri
         special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1

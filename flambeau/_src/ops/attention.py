@@ -168,7 +168,7 @@ class AttentionMath(Composite):
                     mask, zero, aten.full((), float("-inf"), dtype=q.dtype, device=q.device)
                 )
             scores = scores + mask
-        weights = safe_softmax(scores) if mask is not None else aten.softmax(scores, -1)
+        weights = aten._safe_softmax(scores, -1) if mask is not None else aten.softmax(scores, -1)
         if dropout_p > 0:
             if dropout_mask is not None:
                 weights = weights.masked_fill(dropout_mask.logical_not(), 0.0)
@@ -177,13 +177,6 @@ class AttentionMath(Composite):
                 )
             weights = aten.dropout(weights, dropout_p, True)
         return aten.matmul(weights, v).to(kind), weights.to(kind)
-
-
-def safe_softmax(scores: Tensor) -> Tensor:
-    """softmax with zeros, not NaN, for rows that are masked out whole."""
-    out = aten.softmax(scores, -1)
-    dead = (scores == float("-inf")).all(-1, True)
-    return aten.where(dead, aten.zeros((), dtype=out.dtype, device=out.device), out)
 
 
 _FEW_PRODUCTS = 1 << 16

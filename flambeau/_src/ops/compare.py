@@ -10,7 +10,7 @@ from flambeau._src.core import layout
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method
-from flambeau._src.ops.kinds import Composite, Pointwise, number_type
+from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, number_type
 from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, unary_samples
 from flambeau._src.ops.promote import result_type
 
@@ -114,6 +114,16 @@ def _bitwise(name: str, operator: Any, dunder: str) -> None:
     type(name, (Bitwise,), {
         "schema": f"{name}.Tensor(Tensor self, Tensor other) -> Tensor",
         "overloads": (f"{name}.Scalar(Tensor self, Scalar other) -> Tensor",), **common,
+    })  # fmt: skip
+
+    def number_first(self: Any, other: Tensor) -> Any:
+        return getattr(aten, name)(other, self)
+
+    type(f"{name}Number", (Opaque,), {
+        "__doc__": f"{name} with a number on the left.", "differentiable": False,
+        "__module__": __name__, "decompose": number_first, "out": "Scalar_Tensor_out",
+        "schema": f"{name}.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
+        "public": "function",
     })  # fmt: skip
 
     def decompose(self: Tensor, other: Any) -> Any:

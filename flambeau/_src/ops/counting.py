@@ -258,6 +258,13 @@ class Histogram(Declaration):
     no_formula = True
     takes16 = False
 
+    def meta(x: Tensor, bins: int, span: Any, weight: Tensor | None, density: bool) -> Any:
+        _check_bins(bins)
+        return (
+            TensorSpec((bins,), x.dtype, x.device),
+            TensorSpec((bins + 1,), x.dtype, x.device),
+        )
+
     def run(x: Tensor, bins: int, span: Any, weight: Tensor | None, density: bool) -> Any:
         if x.dtype not in (dt.float32, dt.float64):
             refuse("histogramdd" if x.numel() else "histogram_cpu", x.dtype)
@@ -286,8 +293,20 @@ class HistogramEdges(Histogram):
         "bool density=False) -> (Tensor hist, Tensor bin_edges)"
     )
     out = "bins_tensor_out"
-    samples = None
-    error_samples = None
+
+    def meta(x: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> Any:  # type: ignore[override]
+        _check_edges(x, [bins])
+        return (
+            TensorSpec((bins.shape[0] - 1,), x.dtype, x.device),
+            TensorSpec(bins.shape, x.dtype, x.device),
+        )
+
+    def samples(s: Any) -> Iterator[Any]:
+        if s.dtype.itemsize > 2:
+            yield s.sample(s.tensor((3, 4)), s.tensor((5,)).sort()[0])
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "should have one dimension", s.tensor((3,)), s.tensor((2, 2)))
 
     def run(x: Tensor, bins: Tensor, weight: Tensor | None, density: bool) -> Any:  # type: ignore[override]
         points = aten.reshape(x, (-1, 1))
@@ -366,7 +385,7 @@ def _isin(head: str, overload: str) -> None:
             wide(cast(v if isinstance(v, Tensor) else scalar_tensor(v, common), common))
             for v in (x, among)
         ]
-        store(out, np.isin(*sides, invert=invert))
+        store(out, np.isin(sides[0], sides[1], invert=invert))
 
     def decompose(x: Any, among: Any, unique: bool, invert: bool) -> Any:
         _check_members(x, among)

@@ -115,7 +115,7 @@ class _Lattice:
             total[:, 2:] = np.where(
                 self.skip[:, 2:], np.logaddexp(total[:, 2:], before[:, :-2]), total[:, 2:]
             )
-            live = self.valid & (t < self.inputs)[:, None]
+            live = self.valid & np.less(t, self.inputs)[:, None]
             alpha[:, t] = np.where(live, total + emit[t], -np.inf)
         return alpha
 
@@ -147,8 +147,8 @@ class _Lattice:
             start[rows[some], self.ends[some] - 1] = 0
             total = np.logaddexp(ahead[:, :-2], ahead[:, 1:-1])
             total = np.where(jump, np.logaddexp(total, ahead[:, 2:]), total)
-            total = np.where((t == self.inputs - 1)[:, None], start, total)
-            live = self.valid & (t < self.inputs)[:, None]
+            total = np.where(np.equal(t, self.inputs - 1)[:, None], start, total)
+            live = self.valid & np.less(t, self.inputs)[:, None]
             beta[:, t] = np.where(live, total + emit[t], -np.inf)
             ahead[:, :-2] = beta[:, t]
         return beta

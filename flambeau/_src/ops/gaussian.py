@@ -149,6 +149,7 @@ class Polygamma(Computed):
     reference = "scipy.special.polygamma"
     apart = ("n",)
 
+    @staticmethod
     def check(n: int, x: Tensor) -> None:
         if n < 0:
             raise RuntimeError("polygamma(n, x) does not support negative n.")
@@ -200,6 +201,7 @@ class SpecialPolygamma(Composite):
     public = ""
     out = "out"
 
+    @staticmethod
     def decompose(n: int, x: Tensor) -> Any:
         return aten.polygamma(n, x)
 

@@ -440,7 +440,12 @@ def refuse_gradient(name: str, **given: Tensor | None) -> None:
             )
 
 
-class BinaryCrossEntropy(Composite):
+def _check_shares(x: Tensor) -> None:
+    if x.numel() and not x.untyped_storage().is_fake and bool(((x < 0) | (x > 1)).any()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+
+
+class BinaryCrossEntropy(Opaque):
     """-(t log x + (1 - t) log(1 - x)), logs no smaller than -100."""
 
     schema = (
@@ -449,15 +454,57 @@ class BinaryCrossEntropy(Composite):
     )
     public = "nn"
     out = "out"
+    constants = ("weight",)
+
+    def meta(x: Tensor, target: Tensor, weight: Any, reduction: int) -> TensorSpec:
+        shape, stride = slot("broadcast_geometry")([x, target])
+        if reduction == NONE:
+            return TensorSpec(shape, x.dtype, x.device, stride)
+        return TensorSpec((), x.dtype, x.device)
 
     def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int) -> Tensor:
-        refuse_gradient("binary_cross_entropy", weight=weight)
-        if x.numel() and not x.untyped_storage().is_fake and bool(((x < 0) | (x > 1)).any()):
-            raise RuntimeError("all elements of input should be between 0 and 1")
+        _check_shares(x)
         loss = (target - 1) * aten.clamp(aten.log1p(-x), min=-100) - target * aten.clamp(
             aten.log(x), min=-100
         )
         return reduce(loss if weight is None else loss * weight, reduction)
+
+    def vjp(b: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int) -> Any:
+        gx = gt = None
+        if b.needs[0]:
+            gx = aten.binary_cross_entropy_backward(g, x, target, weight, reduction)
+        if b.needs[1]:
+            gt = (aten.log1p(-x) - aten.log(x)) * g
+            gt = gt if weight is None else gt * weight
+            gt = gt / x.numel() if reduction == MEAN else gt
+        return (gx, gt) if weight is None else (gx, gt, None)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for reduction in (0, 1, 2):
+            yield s.sample(
+                s.tensor((3, 4), 0.1, 0.9), s.tensor((3, 4), 0.1, 0.9), reduction=reduction
+            )
+
+
+class BinaryCrossEntropyBackward(Opaque):
+    """The gradient of binary_cross_entropy; x (1 - x) no smaller than 1e-12."""
+
+    schema = (
+        "binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, "
+        "Tensor? weight=None, int reduction=1) -> Tensor"
+    )
+    public = "nn"
+    out = "grad_input"
+    out_args = ("grad_input",)
+    constants = ("weight",)
+
+    def meta(g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int) -> TensorSpec:
+        return BinaryCrossEntropy.meta(x, target, weight, NONE)
+
+    def decompose(g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int) -> Tensor:
+        made = g * (x - target) / aten.clamp(x * (1 - x), min=1e-12)
+        made = made if weight is None else made * weight
+        return made / x.numel() if reduction == MEAN and x.numel() else made
 
 
 class BinaryCrossEntropyLogits(Composite):

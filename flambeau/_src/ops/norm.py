@@ -134,6 +134,25 @@ class _LogSoftmax(Opaque):
         return aten._log_softmax_backward_data(g, b.out, dim, x.dtype)
 
 
+class SafeSoftmax(Opaque):
+    """softmax with zeros, not NaN, for rows that are -∞ throughout."""
+
+    schema = "_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor"
+    public = "function"
+
+    def decompose(x: Tensor, dim: int, dtype: Any) -> Tensor:
+        out = aten.softmax(x, dim, dtype)
+        dead = aten.all(aten.eq(x, float("-inf")), dim, True)
+        return aten.where(dead, aten.zeros((), dtype=out.dtype, device=out.device), out)
+
+    def vjp(b: Any, g: Any, x: Any, dim: int, dtype: Any) -> Any:
+        return aten._softmax_backward_data(g, b.out, dim, x.dtype)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), -1)
+        yield s.sample(s.tensor((2, 3, 4)), 1)
+
+
 class SoftmaxBackward(Opaque):
     """output (grad_output - sum(grad_output output))."""
 

@@ -234,7 +234,7 @@ class Frexp(Computed):
         first, second = super().infer(op, args)
         return first, type(second)(second.shape, dt.int32, second.device, second.stride)
 
-    def values(x: Any) -> Any:  # type: ignore[misc]
+    def values(x: Any) -> Any:
         import numpy as np  # lazy: NumPy is heavy
 
         return np.frexp(x)

@@ -373,48 +373,124 @@ for _d in (2, 3):
     _avg_backward(_d)
 
 
+def bounds(n: int, out: int) -> list[tuple[int, int]]:
+    """Windows that tile n places as evenly as integers allow."""
+    return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
+
+
+def check_adaptive(name: str, x: Tensor, size: Any, d: int) -> None:
+    """torch's conditions on adaptive means."""
+    if len(size) != d:
+        raise RuntimeError(f"{name}: output_size must be {d}")
+    if any(s < 0 for s in size):
+        raise RuntimeError(
+            f"{name}: elements of output_size must be greater than or equal to 0 but received "
+            f"{{{', '.join(map(str, size))}}}"
+        )
+    if x.dim() not in (d + 1, d + 2):
+        raise RuntimeError(
+            f"{name}(): Expected {d + 1}D or {d + 2}D tensor, but got {list(x.shape)}"
+        )
+    for i in range(x.dim() - d, x.dim()):
+        if not x.shape[i]:
+            raise RuntimeError(
+                f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
+                f"input has sizes {list(x.shape)} with dimension {i} being empty"
+            )
+
+
 def _adaptive(d: int) -> None:
-    """Windows that tile the input as evenly as integers allow."""
+    """Means over windows that tile the input."""
+    name = f"adaptive_avg_pool{d}d"
 
-    def bounds(n: int, out: int) -> list[tuple[int, int]]:
-        return [(i * n // out, -(-(i + 1) * n // out)) for i in range(out)]
-
-    def decompose(x: Tensor, size: Any) -> Tensor:
+    def whole(x: Tensor, size: Any) -> Tensor:
         size = [
             x.shape[-d + i] if s is None else s
             for i, s in enumerate(spatial(size, d, "output_size"))
         ]
-        if x.dim() not in (d + 1, d + 2):
-            raise RuntimeError(
-                f"adaptive_avg_pool{d}d(): Expected {d + 1}D or {d + 2}D tensor, but got "
-                f"{list(x.shape)}"
-            )
+        check_adaptive(name, x, size, d)
         if all(s == 1 for s in size):
             return x.mean(list(range(-d, 0)), True)
+        if d == 1:
+            return aten._adaptive_avg_pool2d(x.unsqueeze(-2), [1, size[0]]).squeeze(-2)
+        return getattr(aten, f"_{name}")(x, size)
+
+    def decompose(x: Tensor, size: Any) -> Tensor:
+        check_adaptive(name, x, size, d)
+        if not x.dtype.is_floating_point:
+            raise NotImplementedError(f"\"{name}\" not implemented for '{dt.scalar_name(x.dtype)}'")
+        made = x
         for i in range(d):
             axis = x.dim() - d + i
             n, o = x.shape[axis], size[i]
             if n == o:
                 continue
-            if n % o == 0:
-                x = x.unflatten(axis, (o, n // o)).mean(axis + 1)
+            if o and n % o == 0:
+                made = made.unflatten(axis, (o, n // o)).mean(axis + 1)
+            elif o:
+                parts = [made.narrow(axis, a, z - a).mean(axis, True) for a, z in bounds(n, o)]
+                made = aten.cat(parts, axis)
             else:
-                x = aten.cat(
-                    [x.narrow(axis, a, z - a).mean(axis, True) for a, z in bounds(n, o)], axis
-                )
-        return x
+                made = made.narrow(axis, 0, 0)
+        return aten.clone(x) if made is x else made
 
-    type(
-        f"AdaptiveAvgPool{d}d",
-        (Composite,),
-        {
-            "__doc__": "Means over windows that tile the input.",
-            "__module__": __name__,
-            "schema": f"adaptive_avg_pool{d}d(Tensor self, int[{d}] output_size) -> Tensor",
-            "public": "function, nn",
-            "decompose": decompose,
-        },
-    )
+    def backward(g: Tensor, x: Tensor) -> Tensor:
+        for i in range(d):
+            axis = x.dim() - d + i
+            n, o = x.shape[axis], g.shape[axis]
+            if n == o:
+                continue
+            if o and n % o == 0:
+                wide = [*g.shape[: axis + 1], n // o, *g.shape[axis + 1 :]]
+                g = aten.expand(aten.unsqueeze(g, axis + 1), wide) / (n // o)
+                g = aten.flatten(g, axis, axis + 1)
+            else:
+                parts = []
+                for j, (a, z) in enumerate(bounds(n, o)):
+                    share = aten.narrow(g, axis, j, 1) / (z - a)
+                    wide = [z - a if k == axis else s for k, s in enumerate(g.shape)]
+                    pad = [0] * (2 * (g.dim() - axis))
+                    pad[-2:] = [a, n - z]
+                    parts.append(aten.constant_pad_nd(aten.expand(share, wide), pad))
+                total = aten.zeros_like(x) if not parts else parts[0]
+                for p in parts[1:]:
+                    total = total + p
+                g = total
+        return g
+
+    def meta_backward(g: Tensor, x: Tensor) -> TensorSpec:
+        return TensorSpec(x.shape, x.dtype, x.device, layout.strides_like(x, None))
+
+    def vjp(b: Any, g: Any, x: Any, size: Any) -> Any:
+        return getattr(aten, f"_{name}_backward")(g, x)
+
+    def second(b: Any, gg: Any, g: Any, x: Any) -> Any:
+        of_g = getattr(aten, f"_{name}")(gg, list(g.shape[-d:])) if b.needs[0] else None
+        return of_g, aten.zeros_like(x) if b.needs[1] else None
+
+    def samples(s: Any) -> Iterator[Any]:
+        shape = (2, 3, 6, 5, 4)[: d + 2]
+        for size in ((3, 5, 2), (4, 3, 4)):
+            yield s.sample(s.tensor(shape), size[:d])
+
+    common = {"__module__": __name__}
+    type(name, (Composite,), {
+        "__doc__": "Means over windows that tile the input.", "decompose": whole,
+        "schema": f"{name}(Tensor self, int[{d}] output_size) -> Tensor",
+        "public": "function, nn", **common,
+    })  # fmt: skip
+    if d == 1:
+        return
+    type(f"_{name}", (Opaque,), {
+        "__doc__": "Means over windows that tile the input.", "decompose": decompose, "vjp": vjp,
+        "schema": f"_{name}(Tensor self, SymInt[{d}] output_size) -> Tensor", "out": "out",
+        "public": "function", "samples": samples, "node_name": f"AdaptiveAvgPool{d}D", **common,
+    })  # fmt: skip
+    type(f"_{name}_backward", (Opaque,), {
+        "__doc__": "Each mean's gradient spread over its window.", "decompose": backward,
+        "meta": meta_backward, "vjp": second, "public": "function",
+        "schema": f"_{name}_backward(Tensor grad_output, Tensor self) -> Tensor", **common,
+    })  # fmt: skip
 
 
 for _d in (1, 2, 3):

@@ -13,8 +13,8 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, by_number, check_no_self_overlap, resize_output
 from flambeau._src.ops.copying import copy_into
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
-from flambeau._src.ops.op import Declaration
+from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, TensorSpec, cast
+from flambeau._src.ops.op import PACKETS, Declaration
 
 
 def pick(generator: Any) -> Any:
@@ -295,6 +295,58 @@ _draw("exponential_", "float lambd=1.", "exponential", _positive("exponential", 
 _draw("geometric_", "float p", "geometric", _positive("geometric", "p"))
 _draw("cauchy_", "float median=0., float sigma=1.", "cauchy", _positive("cauchy", "sigma"))
 _draw("log_normal_", "float mean=1., float std=2.", "log_normal", _positive("log_normal", "std"))
+
+
+def _functional(name: str, source: type[Draw]) -> None:
+    """The form that writes nothing: what a graph without writes holds."""
+    own = source.schema.partition("(")
+    head = own[0].replace("_.", ".") if "." in own[0] else own[0].removesuffix("_")
+    arguments = own[2].partition("->")[0].replace("Tensor(a!)", "Tensor")
+
+    def run(x: Tensor, *rest: Any) -> Tensor:
+        return source.run(aten.empty_like(x), *rest)  # type: ignore[attr-defined]
+
+    def vjp(b: Any, g: Any, x: Any, *rest: Any) -> Any:
+        return aten.zeros_like(g)
+
+    def meta(x: Tensor, *rest: Any) -> TensorSpec:
+        return TensorSpec(x.shape, x.dtype, x.device, layout.strides_like(x, None))
+
+    type(f"{name}Functional", (Opaque,), {
+        "__doc__": f"Draws like those of {own[0]}, in self's shape.", "__module__": __name__,
+        "run": staticmethod(run), "vjp": vjp, "meta": meta, "random": True, "public": "",
+        "kind": "random",
+        "schema": f"{'normal_functional' if head == 'normal' else head}({arguments}-> Tensor",
+    })  # fmt: skip
+
+
+for _name, _source in (
+    ("uniform", Uniform), ("normal", Normal), ("random", Random), ("random_from", RandomFrom),
+    ("random_to", RandomTo),
+    *((n, PACKETS["aten", f"{n}_"].ops[0].decl) for n in
+      ("exponential", "geometric", "cauchy", "log_normal")),
+):  # fmt: skip
+    _functional(_name, _source)
+
+
+class NativeDropoutBackward(Pointwise):
+    """The gradient of native_dropout."""
+
+    schema = "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor"
+    public = "function"
+    inplace = False
+    keep = ("mask",)
+
+    @classmethod
+    def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
+        own: dt.dtype = args[0].dtype
+        return own
+
+    def expr(k: Any, g: Any, mask: Any, scale: Any) -> Any:
+        return k.where(mask if mask.dtype == "bool" else mask != 0, g, g * 0) * scale
+
+    def vjp(b: Any, gg: Any, g: Any, mask: Any, scale: float) -> Any:
+        return aten.native_dropout_backward(gg, mask, scale), None
 
 
 # ---- factories ----
@@ -638,7 +690,7 @@ class NativeDropout(Opaque):
 
     def vjp(b: Any, g: Any, x: Tensor, p: float, train: Any) -> Any:
         scale = 1.0 if train is False else 0.0 if p == 1 else 1.0 / (1 - p)
-        return g[0] * (b.outs[1] * scale)
+        return aten.native_dropout_backward(g[0], b.outs[1], scale)
 
 
 class Dropout(Composite):

@@ -9,7 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Reduction, wrap_dim, wrap_dims
+from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.op import Op
 
 
@@ -206,6 +206,20 @@ def _truth(name: str) -> None:
 
 _truth("any")
 _truth("all")
+
+
+def _all_true(name: str) -> None:
+    def decompose(x: Tensor) -> Any:
+        return getattr(aten, name)(x)
+
+    type(f"Is{name}True", (Opaque,), {
+        "__doc__": f"{name} of truth values.", "__module__": __name__, "decompose": decompose,
+        "schema": f"_is_{name}_true(Tensor self) -> Tensor", "differentiable": False,
+    })  # fmt: skip
+
+
+_all_true("all")
+_all_true("any")
 
 
 class Prod(Reduction):

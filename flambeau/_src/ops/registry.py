@@ -12,6 +12,7 @@ from flambeau._src.ops import (  # noqa: F401
     arranging,
     assertions,
     attention,
+    bags,
     batch_norm,
     bessel,
     compare,

@@ -170,6 +170,28 @@ class Aminmax(Reduction):
         yield s.error(IndexError, "to have non-zero size", s.tensor((2, 0)), dim=1)
 
 
+class OldAminmax(Opaque):
+    """aminmax of all elements, under its older name."""
+
+    schema = "_aminmax(Tensor self) -> (Tensor, Tensor)"
+    public = "function"
+    no_formula = True
+
+    def decompose(x: Tensor) -> Any:
+        return tuple(aten.aminmax(x))
+
+
+class OldAminmaxDim(Opaque):
+    """aminmax along a dimension, under its older name."""
+
+    schema = "_aminmax.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor, Tensor)"
+    public = "function"
+    no_formula = True
+
+    def decompose(x: Tensor, dim: int, keepdim: bool) -> Any:
+        return tuple(aten.aminmax(x, dim=dim, keepdim=keepdim))
+
+
 class Nansum(Reduction):
     """The sum over dimensions, NaN left out."""
 
