@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--entry", action="append")
     parser.add_argument("--dtype", action="append")
+    parser.add_argument("--further", action="store_true", help="the entries of further.py too")
     parser.add_argument("--runtime", default="flambeau")
     options, rest = parser.parse_known_args()
     shared = ["--jobs", str(options.jobs)]
@@ -23,6 +24,7 @@ def main() -> int:
         for value in getattr(options, name) or ():
             shared += [f"--{name}", value]
     command = [options.torch_python, "-m", "tests.oracle.record", *shared]
+    command += ["--further"] * options.further
     recorded = subprocess.run(command, cwd=run.REPOSITORY, check=False)
     if recorded.returncode:
         sys.stderr.write("the recording is not complete\n")

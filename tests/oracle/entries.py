@@ -33,6 +33,7 @@ class Entry:
     extra: bool = False
     inplace: str | None = None  # only where the database's own is a lambda
     method: str | None = None
+    further: bool = False  # of further.py: recorded only when asked for
 
     @property
     def name(self) -> str:
@@ -168,7 +169,7 @@ def build_table() -> dict[str, Entry]:
         Entry(e.key, e.kind, e.call, e.key in EXTRA.split(), e.inplace, e.method) for e in found
     ]
     marked += [
-        Entry(key, kind, f"torch.{key.partition('|')[0]}", True)
+        Entry(key, kind, f"torch.{key.partition('|')[0]}", True, further=True)
         for kind, keys in further.FUNCTIONS.items()
         for key in keys.split()
     ]

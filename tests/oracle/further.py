@@ -1,8 +1,8 @@
 """Further entries, all of them extra: operators beyond the required list.
 
-They are recorded and judged like the others, and only reported. This table is not among the sources
-whose digest names the recording: a line here adds files to it and changes none. Whoever changes the
-`call` of a line removes its files from the recording.
+They are recorded when named or with `--further`, judged like the others, and only reported. This
+table is not among the sources whose digest names the recording: a line here adds files to it and
+changes none. Whoever changes the `call` of a line removes its files from the recording.
 """
 
 #: kind: entries whose function is `torch.<name>`

@@ -64,6 +64,11 @@ def plan() -> list[tuple[str, str]]:
     return sorted(jobs, key=lambda job: ("max_pool" not in job[0], "conv" not in job[0]))
 
 
+def is_further(label: str) -> bool:
+    """Whether the entry is recorded only when asked for."""
+    return label in ENTRIES and ENTRIES[label].further
+
+
 class Recorder:
     """One entry under one dtype."""
 
@@ -232,6 +237,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--entry", action="append")
     parser.add_argument("--dtype", action="append")
+    parser.add_argument("--further", action="store_true", help="the entries of further.py too")
     parser.add_argument("--root", type=Path, default=DEFAULT_ROOT)
     options = parser.parse_args()
     target = folder(options.root)
@@ -242,7 +248,7 @@ def main() -> int:
     jobs = [
         (label, dtype, str(target))
         for label, dtype in plan()
-        if (not options.entry or label in options.entry)
+        if (label in options.entry if options.entry else options.further or not is_further(label))
         and (not options.dtype or dtype in options.dtype)
     ]
     start, problems, timings, dropped = time.perf_counter(), {}, {}, {}
