@@ -47,17 +47,20 @@ def _lifted(op: Any, sample: Any) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("op", OPS, ids=IDS)
 def test_fake(op: Any) -> None:
-    """Geometry, dtype and device of fake results are those of eager, strides included."""
+    """Geometry, dtype and device of fake results are those of eager, strides included, and no
+    random number is used up."""
     for layout in ("contiguous", "permuted", "channels_last"):
         for sample in _samples(op, layout):
             call, tensors = _lifted(op, sample)
             real = _quiet(call, *tensors)
             mode = FakeTensorMode()
+            drawn = torch.get_rng_state()
             with mode:
                 try:
                     fake = _quiet(call, *[mode.from_tensor(t) for t in tensors])
                 except BY_VALUE:
                     continue
+            assert torch.equal(drawn, torch.get_rng_state()), "a fake run draws random numbers"
             assert len(fake) == len(real)
             for f, r in zip(fake, real, strict=True):
                 assert isinstance(f, FakeTensor)
@@ -68,7 +71,7 @@ def test_fake(op: Any) -> None:
 @pytest.mark.parametrize("op", [o for o in OPS if not o.decl.random], ids=lambda o: o.key)
 def test_trace(op: Any) -> None:
     """A trace, run node by node, gives what eager gives."""
-    from flambeau._src.capture.control_flow import SubGraph
+    from flambeau._src.capture.higher_order import SubGraph
 
     for sample in _samples(op, most=2):
         call, tensors = _lifted(op, sample)

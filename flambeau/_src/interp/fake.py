@@ -15,6 +15,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import state, symbolic
 from flambeau._src.core.layout import contiguous_strides
+from flambeau._src.core.generator import Generator, default_generator
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor, _disabled_torch_function_impl
 from flambeau._src.interp import by_value
@@ -474,7 +475,7 @@ class FakeTensorMode(TorchDispatchMode):
         return self._fallback(op, args)
 
     def _fallback(self, op: Op, args: tuple[Any, ...]) -> Any:
-        """Run the kernel on zeros of the same geometry."""
+        """Run the kernel on zeros of the same geometry. No random numbers are used up."""
 
         def zeros(v: Any) -> Any:
             if isinstance(v, Tensor):
@@ -483,8 +484,14 @@ class FakeTensorMode(TorchDispatchMode):
                 return t
             return [zeros(x) for x in v] if isinstance(v, list) else v
 
-        with modes_suspended():
-            out = dispatch(op, tuple(zeros(v) for v in args))
+        streams = [v for v in args if isinstance(v, Generator)] or [default_generator]
+        before = [g.get_state() for g in streams] if op.decl.random else []
+        try:
+            with modes_suspended():
+                out = dispatch(op, tuple(zeros(v) for v in args))
+        finally:
+            for g, kept in zip(streams, before, strict=False):
+                g.set_state(kept)
         return self._wrap_all(out)
 
     def _view(self, op: Op, args: tuple[Any, ...]) -> Any:
