@@ -146,12 +146,37 @@ def gradients(
     return results | {"grad2": {"out": case.encode(list(grads), inputs)}}
 
 
+def term_norms(case: Case, fn: Callable[..., Any]) -> list[float | None]:
+    """For each gradient that is a sum because its input was broadcast: the 2-norm of the terms (the
+    largest of the tensor's elements). Their roundings are what the sum's last digits are made of,
+    however small the sum. Computed in 64 bits from inputs that were spread beforehand.
+    """
+    inputs = case.load(grad=True, wide=True)
+    sources = [t for t in inputs.tensors if t.requires_grad]
+    none: list[float | None] = [None for _ in sources]
+    shape = fn(*inputs.args, **inputs.kwargs).shape
+    fits = [tuple(np.broadcast_shapes(t.shape, shape)) == tuple(shape) for t in sources]
+    if all(t.shape == shape for t in sources) or not all(fits):
+        return none
+    spread = {id(t): t.detach().expand(shape).clone().requires_grad_() for t in sources}
+    args = [spread.get(id(a), a) for a in inputs.args]
+    out = fn(*args, **{key: spread.get(id(a), a) for key, a in inputs.kwargs.items()})
+    leaves = [spread[id(t)] for t in sources]
+    dot = cotangent(case.rt, out, 1000 * case.number)
+    terms = case.rt.autograd.grad(out, leaves, dot, allow_unused=True)
+    return [
+        None if g is None or t.shape == shape or not t.numel() else
+        float(g.abs().square().sum_to_size(t.shape).sqrt().max())
+        for g, t in zip(terms, sources, strict=True)
+    ]  # fmt: skip
+
+
 # -- variants -------------------------------------------------------------------------------------
 
 
-def inplace(case: Case, fn: Callable[..., Any]) -> Outcome:
+def inplace(case: Case, fn: Callable[..., Any], *, wide: bool = False) -> Outcome:
     """The in-place form, not recorded, straight on the sample's own layout."""
-    inputs = case.load(grad=False)
+    inputs = case.load(grad=False, wide=wide)
     try:
         out = fn(*inputs.args, **inputs.kwargs)
     except Exception as error:

@@ -230,7 +230,7 @@ class CompiledReplayer:
     ) -> None:
         judge = Judge(
             self.entry.kind, pack.buffers, pack.buffers, gradient="grad" in check, ulps=2,
-            factor=1.0, wide=self.buffers,
+            factor=1.0, wide=self.buffers, truth_counts=True,
         )  # fmt: skip
         known = [node for node in theirs if node is not None]
         if len(wide) != len(known):
@@ -275,6 +275,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--limit", type=int, default=0, help="samples of a file; 0 for all")
     options = parser.parse_args(argv)
     paths = [p for p in run.choose(options.root, options) if judged(p)]
+    if run.stale(options) or not paths:
+        return run.complain(options)
     keep = 10_000 if options.verbose else replay.KEEP
     start = time.perf_counter()
     results = run.run_all(

@@ -8,10 +8,10 @@ the digest of the sources that shape a recording.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 import time
@@ -24,25 +24,18 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.oracle import checks, more_samples, programs, wire
+from tests.oracle import checks, more_samples, programs, truths, wire
 from tests.oracle.entries import ENTRIES, Entry, resolve
 
-HERE = Path(__file__).resolve().parent
-DEFAULT_ROOT = HERE.parents[1] / "build" / "oracle"
+DEFAULT_ROOT = Path(__file__).resolve().parents[2] / "build" / "oracle"
 FULL = ("float32", "float64", "bfloat16")
 LIGHT = ("int64", "bool")
 LIGHT_SAMPLES = 12  # of an integer or bool entry: coverage of dtypes, not of shapes
-SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "more_samples.py", "programs.py",
-           "programs_autograd.py", "programs_random.py", "programs_tensor.py")  # fmt: skip
 
 
 def folder(root: Path) -> Path:
     """Where this recording goes: version and digest of what determines its content."""
-    digest = hashlib.blake2b(digest_size=6)
-    for name in SOURCES:
-        path = HERE / name
-        digest.update(path.read_bytes() if path.exists() else b"")
-    return root / f"torch-{torch.__version__}-{digest.hexdigest()}"
+    return root / f"torch-{torch.__version__}-{wire.digest()}"
 
 
 def find(entry: Entry) -> Any:
@@ -152,7 +145,9 @@ class Recorder:
         refs: dict[str, Any] = {}
         if "out" in found["forward"]:
             found |= checks.gradients(case, op, second=self.gradgrad)
-            if self.dtype != "float64" and entry.kind not in ("random", "meta"):
+            if self.dtype == "float64":
+                refs = truths.find(entry.label, case, op)
+            elif entry.kind not in ("random", "meta"):
                 refs = self.reference(case)
         for check, (fn, text) in self.variants().items():
             self.resolve_check(text, fn) if check != "operator" else None
@@ -176,6 +171,13 @@ class Recorder:
             refs = {"forward": checks.forward(case, self.op.op, wide=True)}
             if "out" in refs["forward"]:
                 refs |= checks.gradients(case, self.op.op, second=self.gradgrad, wide=True)
+            if "out" in refs.get("grad", {}) and self.entry.kind == "pointwise":
+                norms = checks.term_norms(case, self.op.op)
+                for node, norm in zip(refs["grad"]["out"], norms, strict=True):
+                    if node is not None and norm is not None:
+                        node["terms"] = norm
+            if self.op.inplace_variant is not None:
+                refs["inplace"] = checks.inplace(case, self.op.inplace_variant, wide=True)
             return {check: found for check, found in refs.items() if "out" in found}
         except wire.Unencodable:
             return {}
@@ -261,7 +263,9 @@ def main() -> int:
                 dropped[name] = lost
     summary = {"torch": torch.__version__, "jobs": len(jobs), "problems": problems}
     (target / "manifest.json").write_text(json.dumps(summary, indent=1))
-    (options.root / "latest").write_text(target.name)
+    latest = options.root / f"latest.{os.getpid()}.part"
+    latest.write_text(target.name)
+    latest.replace(options.root / "latest")  # not written in place: the file may be a hard link
     for name, text in problems.items():
         sys.stderr.write(f"{name}: not recorded\n{text}\n")
     for name, lost in dropped.items():

@@ -109,7 +109,8 @@ class Replayer:
             self._forward("alias", outcome, recorded["forward"], refs, pack, f"{name} {where}")
         if "inplace" in recorded:
             outcome = self._guard(lambda: checks.inplace(case, self.fn("inplace")))
-            reason = self._outcome(outcome, recorded["inplace"], refs.get("forward"), pack)
+            ref = refs.get("inplace", refs.get("forward"))
+            reason = self._outcome(outcome, recorded["inplace"], ref, pack)
             reason = reason or self._self(outcome, recorded["inplace"], refs, pack)
             self.tally.add("inplace", reason, where)
         if recorded.get("out"):

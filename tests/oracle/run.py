@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.oracle import checks, replay
+from tests.oracle import checks, replay, wire
 from tests.oracle.entries import ENTRIES
 
 HERE = Path(__file__).resolve().parent
@@ -247,6 +247,19 @@ def choose(root: Path, options: argparse.Namespace) -> list[Path]:
     ]
 
 
+def stale(options: argparse.Namespace) -> bool:
+    """Whether the recording was made by other sources than those that lie here."""
+    name = (options.root / "latest").read_text().strip()
+    return not options.stale and name.rpartition("-")[2] != wire.digest()
+
+
+def complain(options: argparse.Namespace) -> int:
+    """Say why there is nothing to replay; the exit status."""
+    why = "the recording is of older sources here: record again, or say --stale"
+    sys.stderr.write(f"{why if stale(options) else 'nothing recorded that matches'}\n")
+    return 2
+
+
 def arguments() -> argparse.ArgumentParser:
     """Options of the replay."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle.replay")
@@ -258,6 +271,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=Path, default=None)
     parser.add_argument("--known", type=Path, default=KNOWN)
     parser.add_argument("--update-known", action="store_true")
+    parser.add_argument("--stale", action="store_true", help="an older recording will do")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every failure")
     return parser
 
@@ -266,9 +280,8 @@ def main(argv: list[str]) -> int:
     """Replay, report, and judge against the baseline."""
     options = arguments().parse_args(argv)
     paths = choose(options.root, options)
-    if not paths:
-        sys.stderr.write("nothing recorded that matches\n")
-        return 2
+    if stale(options) or not paths:
+        return complain(options)
     keep = 10_000 if options.verbose else replay.KEEP
     start = time.perf_counter()
     results = run_all(paths, options.runtime, options.jobs, keep)

@@ -73,6 +73,38 @@ def test_float64_is_close_to_torch() -> None:
     assert "differ" in _reason([1 + 1e-9], [1.0], name="float64")
 
 
+def test_float64_is_also_right_within_twice_the_error_of_torch_from_the_truth() -> None:
+    assert _reason([1 - 1e-8], [1 + 1e-8], [1.0], name="float64") is None
+    assert _reason([1 + 1.9e-8], [1 + 1e-8], [1.0], name="float64") is None
+    assert "differ" in _reason([1 + 3e-8], [1 + 1e-8], [1.0], name="float64")
+    assert _reason([1 + 1e-8 + 1e-11], [1 + 1e-8], [1.0], name="float64") is None  # as torch
+
+
+def test_the_scale_of_a_summed_gradient_is_at_least_the_norm_of_its_terms() -> None:
+    pack = wire.Pack()
+    ours, theirs = (_node([x], "float32", pack) for x in (1e-3 + 1e-7, 1e-3))
+    ref = _node([1e-3], "float64", pack)
+    judge = Judge("pointwise", pack.buffers, pack.buffers, gradient=True)
+    assert "differ" in str(judge.tree(ours, theirs, ref))
+    assert judge.tree(ours, theirs, ref | {"terms": 0.5}) is None
+    assert "differ" in str(judge.tree(ours, theirs, ref | {"terms": 0.1}))
+
+
+def test_infinities_of_the_truth_count_only_where_that_is_asked_for() -> None:
+    inf, nan = float("inf"), float("nan")
+    ours, theirs = [inf, nan, 1.0], [-inf, 2.0, 1.0]
+    assert "differ" in _reason(ours, theirs, ours)
+    assert _reason(ours, theirs, ours, truth_counts=True) is None
+    assert "differ" in _reason(ours, theirs, theirs, truth_counts=True)
+
+
+def test_a_recording_of_other_sources_is_refused(tmp_path: Path, capsys: Any) -> None:
+    for name, said in ((wire.digest(), "matches"), ("0" * 12, "--stale")):
+        (tmp_path / "latest").write_text(f"torch-2.13.0+cpu-{name}")
+        assert run.main(["--root", str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_bfloat16_travels_exactly() -> None:
     values = np.array([1.0, -0.5, 3.140625, float("inf")], np.float32)
     pack = wire.Pack()

@@ -34,6 +34,20 @@ WIDER = {
 DIFFERENTIABLE = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 
 
+# What shapes a recording. Another digest of these: another recording.
+SOURCES = ("wire.py", "checks.py", "entries.py", "record.py", "more_samples.py", "truths.py",
+           "programs.py", "programs_autograd.py", "programs_random.py",
+           "programs_tensor.py")  # fmt: skip
+
+
+def digest() -> str:
+    """Of the sources that determine what is recorded."""
+    whole = hashlib.blake2b(digest_size=6)
+    for name in SOURCES:
+        whole.update(Path(__file__).with_name(name).read_bytes())
+    return whole.hexdigest()
+
+
 class Unencodable(TypeError):
     """A Python value that has no form on the wire; the sample is dropped and listed."""
 

@@ -131,6 +131,26 @@ def _channel_sums(
     return [aten.view(t, (c,)) for t in both]
 
 
+def _statistics(x: Tensor, kind: dt.dtype) -> tuple[Tensor, Tensor]:
+    """Means, and sums of the squared distances from them, a channel each. torch keeps both in the
+    parameters' type `kind` where that is bfloat16, which shows in all that follows; not in float16.
+    """
+    wide = dt.float32 if x.dtype in SIXTEEN else dt.float64
+    kept = kind if kind is dt.bfloat16 else wide
+    m = _channel_sums(_sum_cells, [x], [], wide)[0] / max(x.numel() // max(x.shape[1], 1), 1)
+    m = cast(m, kept)
+    return m, cast(_channel_sums(_sum_squares, [x], [m], wide)[0], kept)
+
+
+def _move(running: Tensor, new: Tensor, momentum: float, *, round_first: bool) -> None:
+    """running ← (1 - momentum) running + momentum new, all rounded to the type of `running`, but
+    float16 only at the end. `round_first`: the second product too, before it is added."""
+    kind = dt.float32 if running.dtype is dt.float16 else running.dtype
+    move = aten.scalar_tensor(momentum, dtype=kind, device=running.device)
+    stays, new = cast(running, kind) * (1 - move), cast(new, kind)
+    copy_into(running, stays + new * move if round_first else aten.addcmul(stays, new, move))
+
+
 def _forward(
     outs: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
     momentum: float, eps: float,
@@ -140,17 +160,15 @@ def _forward(
     wide = cast(x, dt.float32) if x.dtype in SIXTEEN else x
     shape = channel_shape(x)
     if training:
+        m, squares = _statistics(x, save_mean.dtype)
         count = x.numel() // max(x.shape[1], 1)
-        double = dt.float32 if x.dtype in SIXTEEN else dt.float64
-        m = _channel_sums(_sum_cells, [x], [], double)[0] / count
-        v = _channel_sums(_sum_squares, [x], [m], double)[0] / count
-        invstd = 1 / aten.sqrt(v + eps)
         copy_into(save_mean, m)
-        copy_into(save_invstd, invstd)
-        for running, new in ((mean, m), (var, v * (count / max(count - 1, 1)))):
-            if running is not None:
-                copy_into(running, running * (1 - momentum) + momentum * new)
-        m, invstd = cast(m, wide.dtype), cast(invstd, wide.dtype)
+        copy_into(save_invstd, 1 / aten.sqrt(cast(squares / count, dt.float64) + eps))
+        if mean is not None:
+            _move(mean, m, momentum, round_first=True)
+        if var is not None:
+            _move(var, squares / max(count - 1, 1), momentum, round_first=False)
+        m, invstd = cast(save_mean, wide.dtype), cast(save_invstd, wide.dtype)
     else:
         m, invstd = cast(mean, wide.dtype), aten.rsqrt(cast(var, wide.dtype) + eps)
     alpha = invstd if weight is None else invstd * cast(weight, wide.dtype)
