@@ -139,8 +139,9 @@ def reshape_alias(b: Batch, op: Op, args: Args) -> Any:
 
 @rule("expand", "expand_copy")
 def expand(b: Batch, op: Op, args: Args) -> Any:
-    size = args[1]
-    v = b.padded(args[0], len(size))
+    size, n = args[1], args[0].dim()
+    v = b.front(args[0])
+    v = aten.view(v, (v.shape[0], *[1] * (len(size) - n), *v.shape[1:]))
     return b.wrap(dispatch(op, (v, (b.size, *size), *args[2:])))
 
 
