@@ -21,6 +21,8 @@ REDUCTIONS = """sum sum.dim_IntList mean mean.dim max.dim argmax var_mean.correc
 HEAVY = """mm bmm addmm linear einsum convolution max_pool2d_with_indices native_layer_norm
     native_batch_norm cross_entropy_loss _scaled_dot_product_flash_attention_for_cpu""".split()
 RANDOM = "bernoulli native_dropout".split()
+WRITTEN = "uniform_ normal_ bernoulli_.float bernoulli_.Tensor".split()  # of every geometry
+MADE = "rand randn randint randint.low randperm normal.float_float".split()  # from no tensor
 
 #: No tensor of no dimensions makes sense, or none can be of size zero, or there are never four.
 NO_SCALARS = {
@@ -84,6 +86,20 @@ def test_the_battery_reaches_it(key: str) -> None:
     """Through its declaration's first overload, which is the one that the battery calls."""
     tested: Any = {op.decl for op in battery.tested_ops()}
     assert declared(key).decl in tested
+
+
+@pytest.mark.parametrize("key", [*WRITTEN, *MADE])
+def test_samples_of_random_numbers(key: str) -> None:
+    """Sizes: none, zero, four dimensions (or a length of nothing), more than a block of draws."""
+    op = declared(key)
+    assert op.decl in {o.decl for o in battery.tested_ops()}
+    results = [
+        battery.drawing(op)(*s.args, **s.kwargs) for s in battery.samples_of(op, torch.float32)
+    ]
+    assert any(t.dim() == 0 for t in results) or key == "randperm"
+    assert any(not t.numel() for t in results) and any(t.numel() > 16 for t in results)
+    assert any(t.dim() == 4 for t in results) or key == "randperm"
+    assert op.decl.error_samples is not None or key in MADE
 
 
 @pytest.mark.parametrize("key", sorted(NO_SCALARS | NO_EMPTY | NO_FOUR | NO_ERRORS))

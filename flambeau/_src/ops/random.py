@@ -66,12 +66,23 @@ def _draw_into(cls: Any, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) 
     return True
 
 
+#: Sizes of samples: no dimension, none of a size, four, more than one block of draws.
+SIZES = ((), (0, 3), (3, 4), (2, 3, 4, 5), (37,))
+
+
 class Draw(Declaration):
-    """Overwrites self with random numbers."""
+    """Overwrites self with random numbers. `tried`: what the samples add to the tensor."""
 
     kind = "random"
     random = True
     public = "method"
+    tried: tuple[tuple[Any, ...], ...] = ((),)
+
+    @classmethod
+    def samples(cls, s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            for more in cls.tried:
+                yield s.sample(s.tensor(size), *more)
 
     def vjp(b: Any, g: Any, x: Any, *rest: Any) -> Any:  # nothing of what was there is left
         zeros = [aten.zeros_like(v) for v in rest if isinstance(v, Tensor)]
@@ -90,6 +101,11 @@ class Uniform(Draw):
         "uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) "
         "-> Tensor(a!)"
     )
+    tried = ((), (-2.5, 3.0))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "expects to return", s.tensor(3), 2.0, 1.0)
+        yield s.error(NotImplementedError, "check_uniform_bounds", s.ints(3, 0, 9))
 
     def run(t: Tensor, low: float, high: float, generator: Any) -> Tensor:
         check_floating("check_uniform_bounds", t)
@@ -109,6 +125,11 @@ class Normal(Draw):
         "normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) "
         "-> Tensor(a!)"
     )
+    tried = ((), (1.0, 0.5))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "normal expects std >= 0.0", s.tensor(3), 0.0, -1.0)
+        yield s.error(NotImplementedError, "normal_kernel_cpu", s.ints(3, 0, 9))
 
     def run(t: Tensor, mean: float, std: float, generator: Any) -> Tensor:
         if std < 0:
@@ -149,6 +170,7 @@ class RandomFrom(Draw):
         "random_.from(Tensor(a!) self, int from, int? to, *, Generator? generator=None) "
         "-> Tensor(a!)"
     )
+    tried = ((-3, 8),)
 
     def run(t: Tensor, low: int, high: Any, generator: Any) -> Tensor:
         fill(t, "random_range", *streams.integer_range(t.dtype, low, high), generator=generator)
@@ -159,6 +181,7 @@ class RandomTo(Draw):
     """Integers in [0, to)."""
 
     schema = "random_.to(Tensor(a!) self, int to, *, Generator? generator=None) -> Tensor(a!)"
+    tried = ((9,),)
 
     def run(t: Tensor, high: int, generator: Any) -> Tensor:
         return RandomFrom.run(t, 0, high, generator)
@@ -170,6 +193,10 @@ class BernoulliFloat(Draw):
     schema = (
         "bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)"
     )
+    tried = ((), (0.2,))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "expects p to be in", s.tensor(3), 1.5)
 
     def run(t: Tensor, p: float, generator: Any) -> Tensor:
         if not 0 <= p <= 1:
@@ -184,6 +211,14 @@ class BernoulliTensor(Draw):
     schema = (
         "bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)"
     )
+
+    @classmethod
+    def samples(cls, s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(s.tensor(size), s.tensor(size, 0.1, 0.9))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "p_in >= 0", s.tensor(3), s.tensor(3, 2.0, 3.0))
 
     def run(t: Tensor, p: Tensor, generator: Any) -> Tensor:
         if p.dtype.is_complex or not p.dtype.is_floating_point:
@@ -251,6 +286,10 @@ class BernoulliP(Opaque):
     random = True
     differentiable = False
 
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(s.tensor(size), 0.3)
+
     def meta(t: Tensor, p: float, generator: Any) -> TensorSpec:
         return TensorSpec(t.shape, t.dtype, t.device)
 
@@ -258,7 +297,9 @@ class BernoulliP(Opaque):
         BernoulliFloat.run(out, p, generator)
 
 
-def _draw(name: str, args: str, method: str, check: Any = None) -> None:
+def _draw(
+    name: str, args: str, method: str, check: Any = None, tried: tuple[Any, ...] = ((),)
+) -> None:
     def run(t: Tensor, *rest: Any) -> Tensor:
         *params, generator = rest
         if check:
@@ -273,6 +314,7 @@ def _draw(name: str, args: str, method: str, check: Any = None) -> None:
             "__doc__": f"Overwrites self with draws of the {method} distribution.",
             "__module__": __name__,
             "run": run,
+            "tried": tried,
             "schema": f"{name}(Tensor(a!) self, {args}, *, Generator? generator=None) -> "
             "Tensor(a!)",
         },
@@ -292,7 +334,7 @@ def _positive(name: str, what: str) -> Any:
 
 
 _draw("exponential_", "float lambd=1.", "exponential", _positive("exponential", "lambda"))
-_draw("geometric_", "float p", "geometric", _positive("geometric", "p"))
+_draw("geometric_", "float p", "geometric", _positive("geometric", "p"), ((0.3,),))
 _draw("cauchy_", "float median=0., float sigma=1.", "cauchy", _positive("cauchy", "sigma"))
 _draw("log_normal_", "float mean=1., float std=2.", "log_normal", _positive("log_normal", "std"))
 
@@ -371,6 +413,12 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
         generator = args[n] if len(args) == n + 5 else None
         body(out, generator, *args[:n])
 
+    def samples(s: Any) -> Iterator[Any]:
+        numbers = [-3, 9][-lead.count("int ") :] if "int " in lead else []
+        named = {"dtype": s.dtype} if default is None else {}
+        for size in SIZES if kind != "length" else (0, 1, 37):
+            yield s.sample(*([size] if kind == "length" else [*numbers, size]), **named)
+
     options = (
         OPTIONS
         if default is None
@@ -388,6 +436,7 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
                 "__doc__": f"{head}: random numbers.",
                 "__module__": __name__,
                 "random": True,
+                "samples": None if suffix else samples,
                 "meta": meta,
                 "kernel": kernel,
                 "compute_out": classmethod(_draw_into),
@@ -437,6 +486,10 @@ def _like(name: str, lead: str, body: Any) -> None:
     def kernel(out: Tensor, t: Tensor, *args: Any) -> None:
         body(out, args[n] if len(args) == n + 6 else None, *args[:n])
 
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(s.tensor(size), *[-3, 9][2 - n :])
+
     head, _, overload = name.partition(".")
     for suffix, gen in (("", ""), ("generator", "Generator? generator, ")):
         o = "_".join(
@@ -455,6 +508,7 @@ def _like(name: str, lead: str, body: Any) -> None:
                 "__doc__": f"{head}: random numbers in self's shape.",
                 "__module__": __name__,
                 "random": True,
+                "samples": None if suffix else samples,
                 "meta": meta,
                 "kernel": kernel,
                 "geometry_only": True,
@@ -482,6 +536,14 @@ class NormalTensors(Opaque):
     random = True
     out = "Tensor_Tensor_out"
     compute_out = classmethod(_draw_into)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(s.tensor(size), s.tensor(size, 0.1, 2.0))
+        yield s.sample(s.tensor((3, 1)), s.tensor((1, 4), 0.1, 2.0))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "std >= 0.0", s.tensor(3), s.tensor(3, -2.0, -1.0))
 
     @staticmethod
     def meta(mean: Tensor, std: Tensor, generator: Any) -> TensorSpec:
@@ -516,6 +578,13 @@ class NormalTensorFloat(NormalTensors):
     )
     out = "Tensor_float_out"
 
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(s.tensor(size), 0.5)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "std >= 0.0", s.tensor(3), -1.0)
+
     @staticmethod
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
         return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
@@ -544,6 +613,13 @@ class NormalFloatTensor(NormalTensors):
     schema = "normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor"
     out = "float_Tensor_out"
 
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(1.5, s.tensor(size, 0.1, 2.0))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(RuntimeError, "std >= 0.0", 0.0, s.tensor(3, -2.0, -1.0))
+
     @staticmethod
     def meta(mean: float, std: Tensor, generator: Any) -> TensorSpec:
         return TensorSpec(std.shape, std.dtype, std.device, _native.geometry_of([std])[1])
@@ -562,6 +638,10 @@ class NormalSize(Factory):
     random = True
     out = "float_float_out"
     compute_out = classmethod(_draw_into)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for size in SIZES:
+            yield s.sample(1.5, 0.5, size, dtype=s.dtype)
 
     @staticmethod
     def meta(
@@ -590,6 +670,11 @@ class Multinomial(Opaque):
     random = True
     differentiable = False
     out = "out"
+
+    def samples(s: Any) -> Iterator[Any]:
+        for replacement in (False, True):
+            yield s.sample(s.tensor((5,), 0.1, 1.0), 3, replacement)
+            yield s.sample(s.tensor((4, 6), 0.1, 1.0), 2, replacement)
 
     @classmethod
     def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
