@@ -130,6 +130,7 @@ def cond(
             specs.append(out_spec)
             return tuple(items)
 
+        branch.__name__ = getattr(fn, "__name__", "branch")  # modes are shown the user's function
         return branch
 
     outs = cond_op(pred, flat(true_fn), flat(false_fn), tuple(leaves))

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
