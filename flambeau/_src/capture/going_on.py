@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Again", "at_items", "at_keys", "at_values"]
+__all__ = ["Again", "at_items", "at_keys", "at_values", "finished", "raised"]
 
 
 class Again:
@@ -17,6 +19,19 @@ class Again:
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.function = function
         self.args = args
+
+
+def raised(error: BaseException) -> None:
+    """Note that the calling frame raised the error in the line that it is in."""
+    frame = sys._getframe(1)
+    error.__traceback__ = types.TracebackType(None, frame, frame.f_lasti, frame.f_lineno)
+
+
+def finished() -> Iterator[Any]:
+    """A generator that has come to its end."""
+    made = (x for x in ())
+    next(made, None)
+    return made
 
 
 def _advanced(it: Iterator[Any], count: int) -> Iterator[Any]:

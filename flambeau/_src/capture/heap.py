@@ -123,6 +123,8 @@ class Heap:
                 self.enter(value.__self__, AttrSource(source, "__self__")),
             )
             return self._know(value, made, source).inside
+        if kind is types.GeneratorType:
+            return self._enter_opaque(value, source)
         if hasattr(kind, "__del__"):
             raise Unsupported(f"A {kind.__name__} is told of its end, which may come earlier.")
         if kind is functools.partial and not value.__reduce__()[2][3]:  # `__dict__` would make one

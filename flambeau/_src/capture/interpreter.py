@@ -217,6 +217,9 @@ def run(session: Session, frame: Frame) -> int:
 
 def unwind(session: Session, frame: Frame, at: int, error: BaseException) -> None:
     """Go to the handler of an exception that was raised at an instruction."""
+    if frame.parent is None:
+        where = frame.prepared.steps[at][1].where
+        session.raised.setdefault(id(error), (error, where))
     target, depth, lasti = frame.prepared.protected[at]
     del frame.stack[depth:]
     if lasti:

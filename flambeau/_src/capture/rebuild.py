@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import going_on, library
+from flambeau._src.capture import going_on, library, suspended
 from flambeau._src.capture.attributes import Super
 from flambeau._src.capture.bytecode import make
 from flambeau._src.capture.bytecode.program import Instruction
@@ -90,7 +90,7 @@ class Rebuild:
         plan.uses += 1
         if plan.open:
             plan.cyclic = True
-            if plan.kind in ("tuple", "call", "frozenset"):
+            if plan.kind in ("tuple", "call", "frozenset", "suspended"):
                 raise Unsupported("An immutable object contains itself.")
             return
         if plan.uses > 1:
@@ -396,6 +396,9 @@ class Rebuild:
             out += make.store_attr("__suppress_context__")
         for attribute, part in state:
             out += self.value(part) + make.load_fast(name) + make.store_attr(attribute)
+        if id(value) in self.session.raised:
+            call = self._call(going_on.raised, make.load_fast(name), 1)
+            out += make.located(call, self.session.raised[id(value)][1]) + make.pop_top()
         return out + make.load_fast(name)
 
 
@@ -460,8 +463,15 @@ def _plan_sequence(r: Rebuild, value: Any) -> Plan:
 
 
 def _plan_generator(r: Rebuild, value: Any) -> Plan:
-    if value.started or value.done or value.call is None:
-        raise Unsupported("A generator that has begun leaves the graph.", "Make it a list.")
+    if value.done:
+        return Plan(value, "call", [], (going_on.finished, ()))
+    if value.running:
+        raise Unsupported("A generator that is running leaves the graph.")
+    if value.started or value.call is None:
+        frame = value.frame
+        code, values, cells = suspended.parts(frame, r.session.options.resumes)
+        made = (code, frame.globals, frame.code.co_name, len(cells))
+        return Plan(value, "suspended", [*cells, *values], made)
     fn, args, kwargs = value.call
     return Plan(value, "generator", [fn, args, kwargs])
 
@@ -573,6 +583,17 @@ def _emit_generator(r: Rebuild, plan: Plan) -> Code:
     return out + make.call(len(args) + len(kwargs), tuple(kwargs))
 
 
+def _emit_suspended(r: Rebuild, plan: Plan) -> Code:
+    code, globals_, name, count = plan.extra
+    args = [x for v in (code, globals_, name, None) for x in make.load_const(v)]
+    args += r._values(plan.parts[:count]) + make.build_tuple(count)
+    out = r._call(types.FunctionType, args, 5) + make.callable_on_top()
+    out += r._values(plan.parts[count:]) + make.call(len(plan.parts) - count)
+    made = make.load_fast(r.temporary())
+    out += make.store_fast(made[0].argval)
+    return out + r._call(next, made, 1) + make.pop_top() + make.load_fast(made[0].argval)
+
+
 def _emit_function(r: Rebuild, plan: Plan) -> Code:
     fn = plan.value
     cells = fn.__closure__ or ()
@@ -619,5 +640,6 @@ _EMIT: dict[str, Callable[[Rebuild, Plan], Code]] = {
     "dict of": lambda r, plan: r.value(plan.parts[0]) + make.load_attr("__dict__"),
     "partial": _emit_partial,
     "generator": _emit_generator,
+    "suspended": _emit_suspended,
     "function": _emit_function,
 }

@@ -99,6 +99,7 @@ class Session:
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
+        self.raised: dict[int, tuple[Any, Any]] = {}  # what the outermost frame caught, and where
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
         self.arguments: set[int] = set()  # the outermost frame's, by identity
         self.depth = 0
@@ -124,6 +125,8 @@ class Session:
         """Let go of the program's objects: what a capture has met must not live on by it."""
         self.heap.forget()
         self.tensors.clear()
+        self.raised.clear()
+        self.loops.clear()
         self.scopes.clear()
         self.tensor_sources, self.sized, self.dropped = [], [], []
         self.frame = self.handled = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 
 import flambeau as torch
 from tests.capture.comparing import program
@@ -398,6 +399,16 @@ def reraised_after_break(a):
     return a + 1, log
 
 
+@program(lambda: (x(),), breaks=None)
+def traceback_of_handled(a):
+    try:
+        raise ValueError("v")
+    except ValueError as e:
+        print("handling")
+        frames = traceback.extract_tb(e.__traceback__)
+    return a + 1, [(f.name, f.lineno) for f in frames]
+
+
 # ---- with ----
 
 
@@ -449,7 +460,7 @@ def scaled(log, k):
         log.append(f"out {k}")
 
 
-@program(lambda: (x(), []), breaks=1)
+@program(lambda: (x(), []), breaks=2)
 def break_in_generator_manager(a, log):
     with scaled(log, 3) as k:
         a = a * k
@@ -513,6 +524,127 @@ def break_in_inference_mode(a):
         print(b.is_inference())
         c = b * 2
     return c.is_inference(), b.shape
+
+
+# ---- generators that have begun ----
+
+
+def counting(log, start):
+    total = 0
+    try:
+        for i in range(start, start + 5):
+            try:
+                got = yield total + i
+                total += got or 1
+            except ValueError:
+                log.append(i)
+    finally:
+        log.append(total)
+
+
+@program(lambda: (x(), []), breaks=2)
+def suspended_generator(a, log):
+    g = counting(log, 2)
+    first = next(g)
+    b = a + g.send(3)
+    print(first)
+    rest = list(g)
+    return b, rest
+
+
+@program(lambda: (x(), []), breaks=None)
+def suspended_generator_thrown_into(a, log):
+    g = counting(log, 2)
+    b = a + next(g)
+    print("between")
+    c = b * g.throw(ValueError("v"))
+    g.close()
+    return c, list(g)
+
+
+def delegating(log):
+    k = yield from counting(log, 1)
+    log.append(("result", k))
+    yield "last"
+
+
+@program(lambda: (x(), []), breaks=None)
+def suspended_delegates(a, log):
+    g = delegating(log)
+    b = a + next(g)
+    print("between")
+    return b, g.send(5), list(g)
+
+
+@program(lambda: (x(),), breaks=None)
+def suspended_with_cells(a):
+    k = 2
+
+    def parts():
+        nonlocal k
+        for v in (1, 2, 3):
+            k += v
+            yield lambda: v * k
+
+    g = parts()
+    f = next(g)
+    print("between")
+    h = next(g)
+    k += 10
+    return a + f() + h(), k, g.__name__
+
+
+@program(lambda: (x(),), breaks=None)
+def suspended_expression(a):
+    g = (r * i for i, r in enumerate(a))
+    b = next(g)
+    print("between")
+    return b + next(g), list(g), list(g)
+
+
+@program(lambda: (x(),), breaks=None)
+def finished_generator(a):
+    g = (i for i in range(2))
+    n = sum(g)
+    print("between")
+    return a + n, next(g, "end")
+
+
+@program(lambda: (x(), []), breaks=None)
+def suspended_in_handler(a, log):
+    def parts():
+        try:
+            raise KeyError("k")
+        except KeyError as e:
+            yield 1
+            log.append(str(e))
+            try:
+                raise ValueError from None
+            except ValueError as f:
+                log.append(type(f.__context__).__name__)
+        yield 2
+
+    g = parts()
+    b = a + next(g)
+    print("between")
+    return b + next(g)
+
+
+@contextlib.contextmanager
+def without_recording(log):
+    with torch.no_grad():
+        log.append("in")
+        yield
+    log.append("out")
+
+
+@program(lambda: (torch.randn(3, requires_grad=True), []), breaks=None)
+def loop_in_generator_manager(a, log):
+    with without_recording(log):
+        for i in range(3):
+            b = a * 2 + i
+            print(i)
+    return b, a * 2, torch.is_grad_enabled()
 
 
 # ---- other places ----

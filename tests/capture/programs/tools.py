@@ -154,7 +154,8 @@ class Formatter:
         return "n" * v
 
 
-@program(lambda: (x(), Formatter()), graphs=1)
+# From 3.13 on the methods are kept in a dict of weak references.
+@program(lambda: (x(), Formatter()), breaks=0 if sys.version_info < (3, 13) else None)
 def single_dispatch_method(a, f):
     return a + 1, f.show(3), f.show("s")
 
