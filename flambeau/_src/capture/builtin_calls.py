@@ -37,6 +37,7 @@ from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic
 from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.core.slots import SLOTS
+from flambeau._src.core.symint import SymFloat, SymInt
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -622,6 +623,9 @@ def _super(s: Session, args: Any, kwargs: Any) -> Any:
     return attributes.Super(s.heap.read_cell(cell), first)
 
 
+_SYMBOLIC: dict[Any, type] = {int: SymInt, float: SymFloat}
+
+
 def _number(cls: Any) -> Handler:
     names = {int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__")}
 
@@ -629,8 +633,10 @@ def _number(cls: Any) -> Handler:
         if args and type(args[0]) not in ATOMS:
             value = args[0]
             if type(value) is FakeTensor:
-                with s.fake_mode:
-                    return s.native(cls, value)
+                value = tensor_calls.METHODS["item"](s, value, (), {})
+                if type(value) is _SYMBOLIC.get(cls):
+                    return value
+                return s.native(cls, value)
             for name in names.get(cls, ("__complex__", "__float__")):
                 method = attributes.special(type(value), name)
                 if type(method) is types.FunctionType:

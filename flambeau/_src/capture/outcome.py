@@ -99,6 +99,8 @@ class CaptureOptions:
             interpreted without one, as PyTorch does it.
         longest: how many jumps and calls are followed before the graph ends; 0: all.
         dynamic: None, True or False, as `compile` takes it.
+        scalars, shapes: whether numbers (`.item()`) and sizes (`nonzero`) that only running will
+            tell are symbols; otherwise they end the graph.
         sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
             they changed; kept from one capture to the next.
         is_disabled: whether a function must not be captured.
@@ -114,6 +116,8 @@ class CaptureOptions:
     own_caches: bool = False
     longest: int = 0
     dynamic: bool | None = None
+    scalars: bool = False
+    shapes: bool = False
     sizes: dict[str, list[int | None]] | None = None
     is_disabled: Callable[[Any], bool] | None = None
     leaves: set[Any] = field(default_factory=set)

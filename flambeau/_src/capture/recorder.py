@@ -180,6 +180,14 @@ class Recorder:
         """Call a method of the tensor `args[0]`."""
         return self.call(name, getattr(type(args[0]), name), args, kwargs)
 
+    def read(self, t: Any, number: Any) -> None:
+        """The tensor's one value is this number, which only running will tell."""
+        if not self.sizes.has(number):
+            node = self.graph.create_node("call_method", "item", (self.node_of(t),), {})
+            self._annotate(node, number)
+            self.operators.append("item")
+            self.sizes.bind(number, node)
+
     def effect(self, target: Any, *args: Any) -> Node:
         """A node for its effect alone."""
         return self.node(target, args, {}, None)
@@ -202,6 +210,8 @@ class Recorder:
         if type(out) is FakeTensor:
             known = self.session.tensors.get(id(out))
             if known is None:
+                if out._sym is not None:
+                    self.sizes.know(out, node, unbacked=True)
                 info = TensorInfo(out, Tensor)
                 info.node = node
                 self.session.tensors[id(out)] = info

@@ -86,7 +86,9 @@ class Session:
         self.get_item = partial(protocol.get_item, self)
         self.modules = Modules(self)
         self.guards: GuardLog = _Log(self.modules)
-        self.shape_env = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        self.shape_env = ShapeEnv(
+            allow_scalar_outputs=options.scalars, allow_dynamic_output_shape_ops=options.shapes
+        )
         self.fake_mode = FakeTensorMode(
             allow_non_fake_inputs=True, shape_env=self.shape_env, static_shapes=True
         )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src import _native
 from flambeau._src.capture import backward
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.core import state
+from flambeau._src.capture.sizes import is_symbolic
+from flambeau._src.core import checks, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import autocast
 
@@ -68,15 +69,23 @@ def _setter(name: str) -> Callable[..., Any]:
 def _item(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
     with s.fake_mode:
         try:
-            return s.native(t.item)
+            found = s.native(t.item)
         except Unsupported:
             raise Unsupported(
                 "`.item()` gives a value of a tensor to Python.",
                 "Keep it a tensor; torch functions take 0-dim tensors for numbers.",
             ) from None
+    if is_symbolic(found):
+        s.recorder.read(t, found)
+    return found
 
 
 def _tolist(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    if s.options.scalars and all(type(n) is int for n in t.shape):
+        if not t.dim():
+            return _item(s, t, (), {})
+        parts = s.recorder.method("unbind", t) if t.shape[0] else ()
+        return [_tolist(s, part, (), {}) for part in parts]
     with s.fake_mode:
         try:
             return s.native(t.tolist)
@@ -144,12 +153,32 @@ def _false(s: Session, args: Any, kwargs: Any) -> Any:
     return False
 
 
+def _checking(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What is checked of numbers is known from there on, or asserted when the program runs."""
+
+    def check(s: Session, args: Any, kwargs: Any) -> Any:
+        if args and isinstance(args[0], Tensor):
+            raise Unsupported("A condition that is a tensor is checked.")
+        return s.native(fn, *args, **kwargs)
+
+    return check
+
+
+_CHECKS = (
+    checks._check, checks._check_index, checks._check_value, checks._check_type,
+    checks._check_not_implemented, checks._check_is_size,
+)  # fmt: skip
+
 #: Python functions of the library by name.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "is_tensor": _is_tensor,
-    "is_grad_enabled": lambda s, a, k: state.get_grad(),
-    "has_torch_function": _false,
-    "has_torch_function_unary": _false,
-    "has_torch_function_variadic": _false,
-    "_is_available": lambda s, a, k: autocast._is_available(*a),
-} | {name: _setter(name) for name in _SETTERS}
+FUNCTIONS: dict[str, Callable[..., Any]] = (
+    {
+        "is_tensor": _is_tensor,
+        "is_grad_enabled": lambda s, a, k: state.get_grad(),
+        "has_torch_function": _false,
+        "has_torch_function_unary": _false,
+        "has_torch_function_variadic": _false,
+        "_is_available": lambda s, a, k: autocast._is_available(*a),
+    }
+    | {name: _setter(name) for name in _SETTERS}
+    | {fn.__name__: _checking(fn) for fn in _CHECKS}
+)

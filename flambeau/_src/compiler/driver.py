@@ -23,7 +23,16 @@ from typing import Any, TypeVar
 from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
-from flambeau._src.compiler import aot, containment, errors, logs, marks, recompiling, told
+from flambeau._src.compiler import (
+    aot,
+    containment,
+    errors,
+    logs,
+    marks,
+    numbers,
+    recompiling,
+    told,
+)
 from flambeau._src.compiler.backends import BackEnd
 from flambeau._src.compiler.containment import StageFailed
 from flambeau._src.compiler.extents import is_number
@@ -250,10 +259,14 @@ class _Frame:
         """The function, for people."""
         return f"{self.entry.filename}:{self.entry.line} in {self.code.co_name}"
 
+    @property
+    def _limit(self) -> int:
+        return int(self.compiler.options.recompile_limit or DYNAMO.get("recompile_limit"))
+
     def compile(self) -> CodeType | None:
         """All stages; None when the function is to run as it is."""
         known = self.known
-        if len(known.plain) >= DYNAMO.get("recompile_limit"):
+        if len(known.plain) >= self._limit:
             known.missed += 1
             if known.missed & (known.missed - 1):
                 return None  # ever more seldom: the calls of this function have no end of kinds
@@ -286,6 +299,8 @@ class _Frame:
             own_caches=compiler.options.everything,
             longest=_LONGEST if compiler.options.everything else 0,
             dynamic=compiler.options.dynamic,
+            scalars=compiler.options.fullgraph or DYNAMO.get("capture_scalar_outputs"),
+            shapes=compiler.options.fullgraph or DYNAMO.get("capture_dynamic_output_shape_ops"),
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
             is_disabled=told.is_disabled,
             leaves=told.LEAVES,
@@ -320,7 +335,7 @@ class _Frame:
         reason, known = "No operator on tensors was met.", self.known
         COUNTERS["skipped"][reason] += 1
         logs.tell(logging.DEBUG, f"{self.where} runs as it is: {reason}")
-        if len(known.plain) < DYNAMO.get("recompile_limit"):
+        if len(known.plain) < self._limit:
             self._guard(captured)
             frames.add(self.code, self.compiler.key, self.entry.checker, self.code, self.entry)
             known.plain.append(self.entry)
@@ -353,6 +368,7 @@ class _Frame:
     def _compile(self, captured: Captured) -> Callable[..., Any]:
         options, region, entry = self.compiler.options, captured.region, self.entry
         assert region is not None
+        numbers.assertions(region.graph)
         back_end = recompiling.chosen(options.back_end, self.known)
         work = Work(
             region.graph, region.attributes, self._inputs(region), entry,
@@ -373,7 +389,8 @@ class _Frame:
     def _inputs(self, region: Any) -> list[Any]:
         """The values that the graph is about to be called with; the capture's own where there is
         none yet, and where sizes are symbols: what is traced must hold for all of them."""
-        if any(isinstance(v, Tensor) and v._sym is not None for v in region.examples):
+        unknown = numbers.unknown_in(region.graph)
+        if unknown or any(isinstance(v, Tensor) and v._sym is not None for v in region.examples):
             return list(region.examples)  # all of one fake mode: who shares bytes is seen
         values = []
         for source, example in zip(region.inputs, region.examples, strict=True):

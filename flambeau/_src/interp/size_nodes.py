@@ -49,10 +49,10 @@ class SizeNodes:
         self._made: dict[Any, Node] = {}
         self._tensors: dict[str, tuple[Node, int]] = {}  # where a symbol can be read
 
-    def know(self, t: Tensor, node: Node) -> None:
-        """A tensor's sizes can be read from its node."""
+    def know(self, t: Tensor, node: Node, *, unbacked: bool = False) -> None:
+        """A tensor's sizes can be read from its node; `unbacked`: those that only it tells."""
         for i, n in enumerate(t.shape):
-            if isinstance(n, SymInt):
+            if isinstance(n, SymInt) and not (unbacked and n.node.has_hint()):
                 name = n.node.value.name
                 if name is not None:
                     self._tensors.setdefault(name, (node, i))
@@ -60,6 +60,10 @@ class SizeNodes:
     def bind(self, n: SymInt | SymFloat | SymBool, node: Node) -> None:
         """The node is this number."""
         self._made[n.node.value] = node
+
+    def has(self, n: SymInt | SymFloat | SymBool) -> bool:
+        """Whether a node is this number."""
+        return n.node.value in self._made
 
     def node(self, n: Any) -> Any:
         """A symbolic number as a node's argument: a node, or the number that it is."""

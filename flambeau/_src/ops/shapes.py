@@ -248,6 +248,16 @@ class MoveDims(Composite):
         return _moved(self, source, destination)
 
 
+def _when_running(start: Any, n: int, length: int) -> tuple[Any, Any]:
+    """The ends of a part whose start only running tells: that it lies within is asserted then."""
+    if not length:
+        return 0, 0
+    v.sym_true(start >= -n)
+    v.sym_true(start < n)
+    v.assert_index(start % n, n - (length - 1))
+    return start % n, start % n + length
+
+
 class Narrow(FastComposite):
     """length indices of a dimension from start on."""
 
@@ -262,6 +272,8 @@ class Narrow(FastComposite):
         if length < 0:
             raise RuntimeError("narrow(): length must be non-negative.")
         n = self.shape[wrap_dim(dim, self.dim())]
+        if v.unknown(start < 0):
+            return aten.slice(self, dim, *_when_running(start, n, length), 1)
         if not -n <= start <= n:
             raise IndexError(
                 f"start out of range (expected to be in range of [-{n}, {n}], but got {start})"
@@ -284,7 +296,7 @@ class NarrowTensor(Composite):
     def decompose(self: Tensor, dim: int, start: Tensor, length: int) -> Tensor:
         if start.dim() or not dt.is_integral(start.dtype, with_bool=False):
             raise RuntimeError("start must be an 0-dim integral Tensor.")
-        return aten.narrow(self, dim, int(start.item()), length)
+        return aten.narrow(self, dim, start.item(), length)
 
 
 class MT(Composite):
