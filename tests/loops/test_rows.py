@@ -293,3 +293,34 @@ def test_bfloat16_softmax():
     want = e / e.sum(1, keepdims=True)
     for name, y in both(k, x):
         np.testing.assert_allclose(from_bf16(turn(name, y).copy()), want, rtol=4e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 1), (1, 40), (3, 7), (70, 33), (300, 200)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_input_with_one_value_a_row(dtype, shape, axis):
+    """Read once a row, whichever way the rows lie: the same as an element-wise input."""
+
+    def expr(k, x, m, s):
+        m, s = k.of_row(m), k.of_row(s)
+        scale = s * s + 1
+        return (x - m) * (scale * k.sum(x * s)), k.sum(x) + m
+
+    kernel = Built(expr, "row", [dtype] * 3, [dtype, "float32" if dtype[0] == "b" else dtype])
+    n1 = shape[0]
+    whole = (rng.integers(-8, 9, size) / 4 for size in (shape, (n1, 1), (n1, 1)))
+    x, m, s = (np.broadcast_to(v, shape) for v in whole)
+    to = to_bf16 if dtype == "bfloat16" else lambda v: v.astype(dtype)
+    full = to(x) if axis == 1 else np.ascontiguousarray(to(x).T)
+    per_row = [
+        np.lib.stride_tricks.as_strided(v, shape, (v.itemsize, 0))
+        for v in (np.ascontiguousarray(to(t[:, 0].copy())) for t in (m, s))
+    ]
+    views = per_row if axis == 1 else [v.T for v in per_row]
+    out, total = kernel.rows(full, *views, axis=axis)
+    want = (x - m) * ((s * s + 1) * (x * s).sum(1, keepdims=True))
+    got = from_bf16(out) if dtype == "bfloat16" else out
+    got = got if axis == 1 else got.T
+    rounding = 2.0**-8 if dtype == "bfloat16" else 1e-5
+    np.testing.assert_allclose(got, want, rtol=rounding, atol=rounding)
+    np.testing.assert_allclose(total, x.sum(1) + m[:, 0], rtol=1e-5, atol=1e-5)

@@ -150,6 +150,11 @@ class _Rows:
             if self.schedule.level[v] == 1 and i.op != "reduce" and self.schedule.stage[v] == after
         ]
 
+    def row_loads(self) -> dict[int, int]:
+        """The values that are read once a row, and the operands that they are read from."""
+        insts = self.kernel.insts
+        return {v: self.n_out + int(i.attr) for v, i in enumerate(insts) if i.op == "load_row"}
+
 
 def _along(r: _Rows) -> None:
     """One row at a time."""
@@ -165,9 +170,15 @@ def _along(r: _Rows) -> None:
     b.put("for (i64 row = 0; row < n1; row++) {")
     b.indent = " " * 8
     b.put(" ".join(f"q[{a}] = ptr[{a}] + row * st[{r.n + a}];" for a in range(r.n)))
+    once = r.row_loads()
     for a in range(r.n_out, r.n):
         b.put(f"char *one{a} = q[{a}];")
-        b.put(r.spread(a, f"!st[{a}]", f"one{a}"))
+        b.put(r.spread(a, "1" if a in once.values() else f"!st[{a}]", f"one{a}"))
+    for v in r.row_values(0):
+        if v in once:
+            b.define(v, b.load(r.dtypes[once[v]], f"one{once[v]}"))
+        else:
+            b.value(v)
     for p in range(s.n_passes):
         _along_pass(r, p)
     for o, v in enumerate(k.outs):
@@ -270,7 +281,8 @@ def _along_vector(
         r.stores(address)
         if r.schedule.n_passes > 1:
             # all is in the cache by now: memory can bring the next row meanwhile
-            for a in range(r.n_out, r.n):
+            insts = [i for i in r.kernel.insts if i.op == "load"]
+            for a in sorted({r.n_out + int(i.attr) for i in insts}):
                 b.put(f"__builtin_prefetch(p{a} + st[{r.n + a}]);")
     b.put(
         " ".join(f"p{a} += s{a};" for a in range(r.n) if a >= r.n_out or not r.kernel.row_outs[a])
@@ -316,6 +328,7 @@ def _across(r: _Rows) -> None:
             f"char *q{a} = ptr[{a}] + row * st[{r.n + a}];"
             f" const i64 e{a} = few ? st[{a}] : {beside};"
         )
+    _across_loads(r)
     for p in range(s.n_passes):
         _across_pass(r, p)
     _across_outputs(r)
@@ -324,6 +337,23 @@ def _across(r: _Rows) -> None:
     b.indent = ""
     b.put("}")
     b.leave(saved)
+
+
+def _across_loads(r: _Rows) -> None:
+    """What is read once a row (`few` is 0 where there is such an operand), and what follows."""
+    b, once = r.body, r.row_loads()
+    for v, a in once.items():
+        size = DTYPES[r.dtypes[a]].size
+        b.put(f"char *p{a} = q{a};")
+        b.put(r.spread(a, f"!e{a}", f"p{a}"))
+        b.put(
+            f"else p{a} = row_at(p{a}, (nu - 1) * e{a} + {r.lanes * size}, end{a},"
+            f" buf + {a} * BUFFER);"
+        )
+        load = b.load(r.dtypes[a], f"p{a} + u * e{a}")
+        b.put(f"for (int u = 0; u < nu; u++) r{v}[u] = {load};")
+        b.name[v] = f"r{v}[u]"
+    _across_rows(r, [], [v for v in r.row_values(0) if v not in once])
 
 
 def _across_pass(r: _Rows, p: int) -> None:

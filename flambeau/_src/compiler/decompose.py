@@ -45,7 +45,7 @@ def scalar_operations() -> list[str]:
                 kernel = lower(op.decl.expr, "map", (dtype,) * count, (dtype,))
             except Exception:  # it has scalars, or is not meant for this dtype
                 continue
-            used.update(i.op for i in kernel.insts if i.op not in ("load", "const", "param"))
+            used.update(i.op for i in kernel.insts if i.op not in ("load", "load_row", "const", "param"))
     return sorted(used)
 
 

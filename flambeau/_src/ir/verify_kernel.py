@@ -36,7 +36,8 @@ def verify_kernel(k: Kernel) -> Kernel:
         need(compute_type(inst.dtype) == inst.dtype, i, f"{inst.dtype} is a storage dtype only")
         need(all(0 <= a < i for a in inst.args), i, "uses a value that is not yet made")
         types = [k.insts[a].dtype for a in inst.args]
-        if inst.op == "load":
+        if inst.op in ("load", "load_row"):
+            need(inst.op == "load" or k.kind == "row", i, "in a map kernel")
             need(isinstance(inst.attr, int) and 0 <= inst.attr < len(k.in_dtypes), i, "operand")
             need(inst.dtype == compute_type(k.in_dtypes[inst.attr]), i, "load changes the dtype")
         elif inst.op == "param":

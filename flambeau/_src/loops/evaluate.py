@@ -318,6 +318,9 @@ def _value(inst: Inst, args: list[Array], arrays: Sequence[Array], params: Seque
     if inst.op == "load":
         i = int(inst.attr)
         return _decode(arrays[i], k.in_dtypes[i])
+    if inst.op == "load_row":
+        i = int(inst.attr)
+        return _decode(arrays[i][..., :1], k.in_dtypes[i])
     if inst.op == "param":
         v = params[int(inst.attr)]
         return np.array(v).astype(to)

@@ -578,6 +578,16 @@ class Tracer:
         self._row("count")
         return self.emit("count", (), accumulate_type(self.compute))
 
+    def of_row(self, x: Any) -> Any:
+        """The input x, which has one value for all of a row: it is read once, and what is made of
+        such values alone is computed once."""
+        if self.kind != "row" or not isinstance(x, Value):
+            return x
+        inst = self.insts[x.id]
+        if inst.op == "cast":
+            return self.cast(self.of_row(Value(self, inst.args[0], "")), inst.dtype)
+        return self.emit("load_row", (), inst.dtype, inst.attr) if inst.op == "load" else x
+
     def index(self) -> Value:
         """The position in the row, int64."""
         self._row("index")

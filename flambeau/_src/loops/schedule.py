@@ -24,7 +24,7 @@ _KEEP = 10
 
 
 def _cost(op: str, dtype: str) -> int:
-    if op in ("load", "const", "param", "count"):
+    if op in ("load", "load_row", "const", "param", "count"):
         return 0
     if op in _SCALAR_CALLS or (dtype == "float64" and op in _SCALAR_IN_DOUBLE):
         return 60
@@ -42,7 +42,7 @@ def schedule(k: Kernel) -> Schedule:
             level.append(1)
             stage.append(stages[0] + 1)
         else:
-            own = 2 if inst.op in ("load", "index", "scan") else 0
+            own = {"load": 2, "index": 2, "scan": 2, "load_row": 1}.get(inst.op, 0)
             level.append(max([own, *(level[a] for a in inst.args)]))
             stage.append(max(stages, default=0))
     last = [stage[i.args[0]] for i in k.insts if i.op == "reduce"]

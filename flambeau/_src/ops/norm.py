@@ -411,7 +411,7 @@ def _dropping_flags(expr: Any) -> Any:
 
 def _input_expr(has_weight: bool) -> Any:
     def expr(k: Any, g: Any, x: Any, mean: Any, rstd: Any, *weight: Any) -> Any:
-        n = k.count()
+        n, mean, rstd = k.count(), k.of_row(mean), k.of_row(rstd)
         gw = g * weight[0] if has_weight else g
         if x.dtype == "float64":
             # In short rows the gradient all but vanishes and rounding is what is left of it. In
@@ -421,8 +421,10 @@ def _input_expr(has_weight: bool) -> Any:
             b = k.fma(total, mean, -dot) * rstd * rstd * rstd / n
             c = k.fma(-b, mean, -(total * rstd / n))
             return k.fma(b, x, slope * weight[0] if has_weight else slope) + c
-        h = (x - mean) * rstd
-        return rstd * k.fma(h, -(k.dot(gw, h) / n), gw - k.sum(gw) / n)
+        # rstd (gw - mean(gw) - h mean(gw h)), h = (x - mean) rstd: what a row has in common apart
+        d = x - mean
+        slope = k.dot(gw, d) / n * rstd * rstd * rstd
+        return k.fma(-slope, d, k.fma(gw, rstd, -(k.sum(gw) / n * rstd)))
 
     return expr
 
