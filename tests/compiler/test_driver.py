@@ -179,16 +179,16 @@ def test_the_limit_is_announced_once(caplog: Any) -> None:
     logging.getLogger("flambeau").propagate = True
     with caplog.at_level(logging.WARNING):
         for n in range(12):
-            assert torch.allclose(compiled(X, n), plain(X, n))
+            assert torch.allclose(compiled(X, n / 2), plain(X, n / 2))
     (note,) = [m for m in caplog.messages if "recompile_limit" in m]
     assert "'plain'" in note and "L['n']" in note and "test_driver.py" in note
-    assert len(count) == 8 and torch.allclose(compiled(X, 3), plain(X, 3))
+    assert len(count) == 8 and torch.allclose(compiled(X, 1.5), plain(X, 1.5))
 
 
 def test_limits_and_refusals() -> None:
     def calls(n: int, **options: Any) -> Any:
         compiled = torch.compile(plain, backend="eager", **options)
-        return [compiled(X, i) for i in range(n)]
+        return [compiled(X, i / 2) for i in range(n)]
 
     with torch._dynamo.config.patch(cache_size_limit=2, fail_on_recompile_limit_hit=True):
         assert torch._dynamo.config.recompile_limit == 2
@@ -540,7 +540,7 @@ def test_calls_without_operators_and_without_end_are_looked_at_ever_more_seldom(
     compiled = torch.compile(maybe, backend=back_end)
     limit = DYNAMO.get("recompile_limit")
     for n in range(100):
-        assert compiled(X, -n) is X
+        assert compiled(X, -n / 2) is X
     met = torch._dynamo.utils.counters["skipped"]["No operator on tensors was met."]
     assert met == limit + (100 - limit).bit_length()
     for n in range(4, 200):

@@ -20,7 +20,7 @@ from flambeau._src.capture.natives import (
     inert,
 )
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.sizes import is_symbolic
+from flambeau._src.capture.sizes import is_symbolic, numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core.tensor import Tensor
@@ -276,7 +276,7 @@ def unary(s: Session, name: str, a: Any) -> Any:
     if is_tensor(a):
         return s.recorder.call(fn, fn, (a,), {})
     if type(a) in ATOMS:
-        return s.native(fn, a)
+        return s.native(fn, numbers(a) if name == "invert" else a)
     found = attributes.special(type(a), method)
     if type(found) is types.FunctionType:
         return s.call(found, (a,), {})

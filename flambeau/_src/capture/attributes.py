@@ -13,6 +13,7 @@ from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.sizes import SYMBOLIC, numbers
 from flambeau._src.capture.source import AttrSource, ItemSource, ModuleSource, Source, TypeSource
 from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.constant import ATOMS, OPERATORS, is_reference
@@ -64,6 +65,10 @@ def get(s: Session, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind is FakeTensor:
         return tensor_attributes.get(s, obj, name)
+    if kind in SYMBOLIC:  # what only numbers have fixes it
+        if name == "__class__":
+            return SYMBOLIC[kind]
+        return s.native(getattr, obj if hasattr(kind, name) else numbers(obj), name)
     if kind in ATOMS or kind in CONTAINERS or kind in ITERATORS:
         return s.native(getattr, obj, name)
     if kind is types.ModuleType or isinstance(obj, types.ModuleType):

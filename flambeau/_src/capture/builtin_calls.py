@@ -33,7 +33,7 @@ from flambeau._src.capture.interpreter import NULL
 from flambeau._src.capture.opcodes.names import value_of
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.shims import Shim
-from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic
+from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic, numbers
 from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.core.slots import SLOTS
@@ -165,7 +165,7 @@ def _getframe(s: Session, args: Any, kwargs: Any) -> Any:
 
 
 def _hash(s: Session, args: Any, kwargs: Any) -> Any:
-    (value,) = args
+    value = numbers(args[0])
     method = attributes.special(type(value), "__hash__")
     if type(method) is types.FunctionType and not isinstance(value, type):
         return s.call(method, (value,), {})
@@ -306,14 +306,14 @@ def search(s: Session, sequence: Any, name: str, args: Any) -> Any:
 
 
 def _round(s: Session, args: Any, kwargs: Any) -> Any:
-    value, *rest = args
+    value, *rest = map(numbers, args)
     if type(value) is FakeTensor:
         return s.raise_(TypeError("type Tensor doesn't define __round__ method"))
     method = attributes.special(type(value), "__round__")
     if type(method) is types.FunctionType and (kwargs or len(rest) < 2):
         digits = (kwargs.get("ndigits"),) if kwargs else rest
         return s.call(method, (value, *(() if digits in ((None,), [None]) else digits)), {})
-    return s.run_pure(round, args, kwargs)
+    return s.run_pure(round, (value, *rest), kwargs)
 
 
 def _divmod(s: Session, args: Any, kwargs: Any) -> Any:
@@ -369,6 +369,8 @@ def _abs(s: Session, args: Any, kwargs: Any) -> Any:
     value = args[0]
     if type(value) is FakeTensor:
         return s.recorder.call(abs, abs, args, {})
+    if is_symbolic(value):
+        return s.native(abs, value)
     method = attributes.special(type(value), "__abs__")
     if type(method) is types.FunctionType:
         return s.call(method, (value,), {})
@@ -581,7 +583,7 @@ def _join(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
 
 def _str_format(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
     if all(map(strings.printable, (*args, *kwargs.values()))):
-        return s.native(bound, *args, **kwargs)
+        return s.native(bound, *map(numbers, args), **{k: numbers(v) for k, v in kwargs.items()})
     raise Unsupported("Objects are formatted by `str.format`.", "Use an f-string.")
 
 

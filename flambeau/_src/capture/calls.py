@@ -40,6 +40,7 @@ from flambeau._src.capture.natives import (
 )
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.shims import Shim
+from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, TypeSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
@@ -56,6 +57,7 @@ __all__ = ["call", "call_method", "inline", "run_pure"]
 _NATIVE_METHODS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.compile("").match))
 _NO_INLINE = 0x0080 | 0x0200  # coroutines, asynchronous generators
 _GENERATOR = 0x0020
+_TEXT = frozenset((repr, ascii, format))  # numbers that are not fixed have a text of their own
 
 
 def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,6 +71,8 @@ def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             return _tensor_method(s, fn.__func__, self_, args, kwargs)
         if type(self_) is Generator:
             return fn(*args, **kwargs)
+        if is_symbolic(self_):
+            return s.native(fn, *args, **kwargs)
         return call(s, fn.__func__, (self_, *args), kwargs)
     if kind is types.FunctionType:
         return _function(s, fn, args, kwargs)
@@ -338,9 +342,9 @@ def native_argument(s: Session, value: Any, iterable: bool) -> Any:
     if kind is types.FunctionType or kind is types.MethodType or kind is functools.partial:
         return Shim(s, value)
     if isinstance(value, type):
-        return value if value in NATIVE else Shim(s, value)
+        return value if value in NATIVE and value is not str else Shim(s, value)
     if kind is types.BuiltinFunctionType:
-        return value if value in PURE else Shim(s, value)
+        return value if value in PURE and value not in _TEXT else Shim(s, value)
     if is_reference(value):
         return Shim(s, value) if callable(value) else value
     if iterable and (kind is FakeTensor or attributes.special(kind, "__iter__") is not None):

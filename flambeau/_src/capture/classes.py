@@ -14,6 +14,7 @@ from flambeau._src.capture.iteration import UserIterator, native_iterable
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.sizes import SYMBOLIC
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
@@ -33,7 +34,7 @@ def type_of(s: Session, value: Any) -> type:
         return types.GeneratorType
     if kind is UserIterator:
         raise Unsupported("The type of an iterator is asked for.")
-    return kind
+    return SYMBOLIC.get(kind, kind)
 
 
 def is_instance(s: Session, value: Any, cls: Any) -> bool:

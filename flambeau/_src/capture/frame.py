@@ -164,7 +164,8 @@ def _attempt(
             return _captured(session, None, own, [], [])
         emission = Emission(session, frame, _own_cells(frame))
         code = emission.returning(frame.result)
-        if emission.region is None and not options.keep_empty:
+        empty = emission.region is None or emission.region.is_arithmetic()
+        if empty and not options.keep_empty:
             code = own  # `frame.code` may be another one that is equal
         return _captured(session, emission.region, code, [], [])
     assert limit is not None

@@ -19,7 +19,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import library
+from flambeau._src.capture import library, sizes
 from flambeau._src.capture.guards import Guard, Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
@@ -90,6 +90,9 @@ class Heap:
         if kind in ATOMS:
             if value is None:
                 self.guard(Kind.NONE, source)
+            elif kind is int and (made := sizes.number(self.session, value, source)) is not None:
+                self.guard(Kind.TYPE, source, int)
+                return made
             else:
                 self.guard(Kind.EQUALS, source, value)
             return value

@@ -9,6 +9,8 @@ from typing import Any
 
 from flambeau._src.capture.guards import GuardLog
 from flambeau._src.capture.source import Source
+from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 
 __all__ = [
@@ -85,6 +87,13 @@ class Region:
     fake_mode: Any
     shape_env: Any = None
     records: bool = True
+
+    def is_arithmetic(self) -> bool:
+        """Whether the graph computes numbers from numbers alone."""
+        calls = (n for n in self.graph.nodes if n.op not in ("placeholder", "output"))
+        return all(
+            isinstance(n.meta.get("val"), (SymInt, SymFloat, SymBool)) for n in calls
+        ) and not any(isinstance(v, Tensor) for v in self.examples)
 
 
 @dataclass(slots=True)

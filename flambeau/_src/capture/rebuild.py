@@ -124,6 +124,9 @@ class Rebuild:
         if kind in SYMBOLIC:
             if fixed(value):
                 return Plan(numbers(value), "const")
+            for info in s.numbers.values():
+                if info.fake is value:
+                    return Plan(value, "source", extra=info.source)
             s.recorder.node_of(value)
             return Plan(value, "output")
         if kind is FakeTensor:

@@ -126,7 +126,7 @@ class Recorder:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.inputs: list[TensorInfo] = []
+        self.inputs: list[TensorInfo | sizes.NumberInfo] = []
         self.operators: list[str] = []
         self.last_placeholder: Node | None = None
         self.modules: dict[int, str] = {}  # bodies of operators, by identity
@@ -258,9 +258,16 @@ class Recorder:
 
     def number(self, value: Any) -> Any:
         """A symbolic number as an argument: the node that computes it, or the number it is."""
-        if self.current.parent is not None:
+        missing = sizes.symbols_in(value) - self.told
+        if self.current.parent is not None and missing:
             return self.current.lift(str(value), value, "s")
-        for name in sizes.symbols_in(value) - self.told:
+        for info in self.session.numbers.values():
+            name = info.fake.node.value.name
+            if name in missing:
+                info.node = self._placeholder(info)
+                self.sizes.bind(info.fake, info.node)
+                self.told.add(name)
+        for name in missing - self.told:
             for _, fake in self.session.sized:
                 if name in {n.node.value.name for n in fake.shape if sizes.is_symbolic(n)}:
                     self.sizes.know(fake, self.node_of(fake))
@@ -268,7 +275,7 @@ class Recorder:
                     break
         return self.sizes.node(value)
 
-    def _placeholder(self, info: TensorInfo) -> Node:
+    def _placeholder(self, info: TensorInfo | sizes.NumberInfo) -> Node:
         graph = self.graph
         if info.source is None:
             raise Unsupported("A tensor was made where the capture did not see it.")

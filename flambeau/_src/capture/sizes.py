@@ -3,24 +3,27 @@ guards."""
 
 from __future__ import annotations
 
+import collections
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.guards import Guard, GuardLog, Kind, TensorFacts
-from flambeau._src.capture.source import CallSource, ItemSource, Source
+from flambeau._src.capture.source import CallSource, ItemSource, LocalSource, Source
 from flambeau._src.core.size import Size
 from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.interp.sizes import Dims
 from flambeau._src.ir.integers import Range
 from flambeau._src.ir.shape_env import ShapeEnv
-from flambeau._src.ir.sym_node import expression_of
+from flambeau._src.ir.sym_node import expression_of, sym_int
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = [
-    "SYMBOLIC", "add_guards", "fixed", "is_symbolic", "loosened", "numbers", "policy", "symbols_in",
+    "NumberInfo", "SYMBOLIC", "add_guards", "fixed", "is_symbolic", "loosened", "number", "numbers",
+    "policy", "symbols_in",
 ]  # fmt: skip
 
 #: What stands for numbers that are not fixed.
@@ -54,6 +57,44 @@ def policy(session: Session, t: Any, source: Source) -> Dims | None:
     return Dims("static", policies, ranges)
 
 
+class NumberInfo:
+    """A symbolic int for an int from outside, as an input of the graph."""
+
+    __slots__ = ("fake", "node", "source")
+
+    def __init__(self, number: SymInt, source: Source) -> None:
+        self.fake = number
+        self.source = source
+        self.node: Any = None
+
+
+def number(session: Session, value: int, source: Source) -> Any:
+    """A symbolic int for an int argument (or one found in an argument); None: it is a constant.
+
+    As with sizes: with `dynamic=True` each is one, without it those that were seen to change. What
+    modules hold, and globals, are constants.
+    """
+    options = session.options
+    if options.dynamic is False or (options.dynamic is None and options.sizes is None):
+        return None
+    path = list(source.path())
+    if not isinstance(path[0], LocalSource) or any(map(session.modules.owns, path)):
+        return None
+    if not options.dynamic:
+        assert options.sizes is not None
+        seen = options.sizes.setdefault(f"int {source.text()}", [value])
+        if seen[0] != value:
+            seen[0] = None
+        if seen[0] is not None:
+            return None
+    known = session.numbers.get(source)
+    if known is None:
+        made = sym_int(session.shape_env, session.shape_env.given(value, (source, "", 0)))
+        assert isinstance(made, SymInt)
+        known = session.numbers[source] = NumberInfo(made, source)
+    return known.fake
+
+
 def _changed(seen: dict[str, list[int | None]], name: str, t: Any) -> list[int]:
     """The dimensions whose size was another one in an earlier call."""
     known = seen.get(name)
@@ -79,20 +120,36 @@ def is_symbolic(v: Any) -> bool:
     return type(v) in SYMBOLIC
 
 
-def numbers(v: Any) -> Any:
+def numbers(v: Any, depth: int = 0) -> Any:
     """The value with every symbolic number as the number that it is now, which fixes it."""
-    if type(v) in SYMBOLIC:
-        return SYMBOLIC[type(v)](v)
-    if type(v) is Size or (type(v) in (list, tuple) and any(map(is_symbolic, v))):
-        return type(v)(map(numbers, v))
-    return v
+    kind = type(v)
+    if kind in SYMBOLIC:
+        return SYMBOLIC[kind](v)
+    if kind is Size:
+        return Size(map(numbers, v))
+    if depth > 20 or not isinstance(v, (list, tuple, dict, set, frozenset, collections.deque)):
+        return v
+    if isinstance(v, dict):
+        found = {k: numbers(x, depth + 1) for k, x in v.items()}
+        if all(found[k] is x for k, x in v.items()) and not any(map(is_symbolic, v)):
+            return v
+        if kind is dict:
+            return {numbers(k): x for k, x in found.items()}
+        made = copy.copy(v)
+        dict.update(made, found)
+        return made
+    items = [numbers(x, depth + 1) for x in v]
+    if all(a is b for a, b in zip(items, v, strict=True)):
+        return v
+    return kind(*items) if hasattr(v, "_fields") else kind(items)
 
 
 # ---- guards ----
 
 
 def _place(source: Source, what: str, i: int) -> Source:
-    return ItemSource(CallSource(source, what), i)
+    """Where a size, a stride or (for no `what`) a number itself stands."""
+    return source if not what else ItemSource(CallSource(source, what), i)
 
 
 def add_guards(env: ShapeEnv, tensors: list[tuple[Source, Any]], log: GuardLog, stage: str) -> None:

@@ -365,9 +365,11 @@ class _Writer:
         args = ", ".join(self._value(v) for v in node.args)
         if target == "f_getitem":
             self.lines.append(f"{name} = {self._value(node.args[0])}[{self._value(node.args[1])}]")
+            self._measure(node, node.meta.get("val"))
             return
         keywords = "".join(f", {k}={self._value(v)}" for k, v in node.kwargs.items())
         self.lines.append(f"{name} = {target}({args}{keywords})")
+        self._measure(node, node.meta.get("val"))
 
     def _stands_for(self, node: Node, source: Node) -> bool:
         """Whether a view that shows what its source shows may be the same object: a result is an

@@ -147,6 +147,12 @@ class ShapeEnv:
             self._ducks[hint] = made.name
         return symbol(made.name)
 
+    def given(self, hint: int, source: Any) -> Expr:
+        """The symbol of an int that programs are given at `source`: any number, 0 and 1 too."""
+        made = self._new("s", hint, Range(None, None))
+        made.sources.append(source)
+        return symbol(made.name)
+
     def unbacked(self, range_: Range | None = None, prefix: str = "u") -> Expr:
         """A number that only running will tell."""
         return symbol(self._new(prefix, None, range_ or Range(None, None)).name)
