@@ -122,6 +122,8 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A Python function of the library: one node, or a fact."""
+    if args and is_symbolic(args[0]) and fn.__name__.startswith("__"):  # the number's own method
+        return s.native(fn, *args, **kwargs)
     found = overriding.overriding(args, kwargs)
     if found:
         return overriding.call(s, fn, found, args, kwargs)
