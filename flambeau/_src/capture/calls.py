@@ -576,6 +576,8 @@ def _referent(s: Session, reference: Any) -> Any:
         raise Unsupported("A weak reference is made and used in the function.")
     value = reference()
     met = id(value) in s.heap.by_real or id(value) in s.arguments
-    if met and not isinstance(value, Tensor):  # parameters are their modules'
+    # Parameters are their modules'; the library refers so to what its callers hold.
+    own = s.frame is not None and library.kind_of_code(s.frame.code) is not None
+    if met and not own and not isinstance(value, Tensor):
         raise Unsupported("A weak reference to an object is used that the program may forget.")
     return s.heap.enter(value, CallSource(source, "__call__"))
