@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src.capture.higher_order import Call, HigherOrderOperator, like, vjp
+from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.levels import Batched, info, plain
+from flambeau._src.ops.call import aten
 from flambeau._src.util import pytree
 
 __all__ = ["cond", "cond_op"]
@@ -16,6 +19,12 @@ class Cond(HigherOrderOperator):
     """`cond(pred, true_fn, false_fn, operands)`; the branches return tuples of tensors."""
 
     bodies = ("true_graph", "false_graph")
+
+    def __call__(self, /, *args: Any) -> Any:
+        """As for all; a predicate that vmap has batched chooses element by element."""
+        if isinstance(info(plain(args[0])), Batched):
+            return _chosen(*args)
+        return super().__call__(*args)
 
     def apart(self, *args: Any) -> Call:
         pred, true_fn, false_fn, operands = args
@@ -57,6 +66,18 @@ class Cond(HigherOrderOperator):
 
         true_fn, false_fn = call.bodies
         return list(cond_op(pred, of(true_fn), of(false_fn), (*operands, *grads)))
+
+
+def _chosen(pred: Tensor, true_fn: Any, false_fn: Any, operands: Any) -> tuple[Any, ...]:
+    """Both branches, and of each result what the predicate's element asks for."""
+    first, second = tuple(true_fn(*operands)), tuple(false_fn(*operands))
+    _check_agree(first, second)
+    pred = aten.reshape(pred, ())
+    mask = pred if pred.dtype is dt.bool_ else aten._to_copy(pred, dtype=dt.bool_)
+    return tuple(
+        aten.where(mask, a, b) if isinstance(a, Tensor) else a
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def _check_agree(first: tuple[Any, ...], second: tuple[Any, ...]) -> None:

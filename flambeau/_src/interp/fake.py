@@ -14,8 +14,8 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state, symbolic
-from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.generator import Generator, default_generator
+from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor, _disabled_torch_function_impl
 from flambeau._src.interp import by_value
