@@ -28,7 +28,8 @@ from tests.oracle import captured, checks, replay, run, wire
 from tests.oracle.compare import EPS, Judge
 from tests.oracle.entries import ENTRIES, Entry, resolve
 
-KINDS = ("random", "mask", "meta")  # not judged: their results are not a function of the inputs
+KINDS = ("meta",)  # not judged: their results are not determined
+SEEDED = ("random", "mask")  # not judged through the capture: their calls set the generator
 REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
 KNOWN = run.HERE / "known_compiled.txt"
 BACK_ENDS = "aot_eager,inductor,aot_eager_dynamic,inductor_dynamic"
@@ -274,7 +275,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runner", default=BACK_ENDS, help="module:name, or names of captured.py")
     parser.add_argument("--limit", type=int, default=0, help="samples of a file; 0 for all")
     options = parser.parse_args(argv)
-    paths = [p for p in run.choose(options.root, options) if judged(p)]
+    runners = [find_runner(text) for text in checks_of(options.runner).values()]
+    programs = any(hasattr(runner, "wants_program") for runner in runners)
+    paths = [p for p in run.choose(options.root, options) if judged(p, programs)]
     if run.stale(options) or not paths:
         return run.complain(options)
     keep = 10_000 if options.verbose else replay.KEEP
@@ -305,10 +308,11 @@ def main(argv: list[str]) -> int:
     return 1 if ours > 1.05 * eager else status
 
 
-def judged(path: Path) -> bool:
-    """Whether a file holds functions of their inputs."""
+def judged(path: Path, programs: bool) -> bool:
+    """Whether a file holds functions of their inputs, or (not as `programs`) of the generator."""
     label = path.stem.rpartition(".")[0]
-    return label in ENTRIES and ENTRIES[label].kind not in KINDS
+    out = (*KINDS, *SEEDED) if programs else KINDS
+    return label in ENTRIES and ENTRIES[label].kind not in out
 
 
 if __name__ == "__main__":
