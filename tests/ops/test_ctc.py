@@ -25,7 +25,9 @@ def test_loss_is_the_sum_over_alignments(packed: bool) -> None:
     torch.manual_seed(3)
     log_probs = torch.randn(5, 3, 3, dtype=torch.float64).log_softmax(-1)
     targets, wanted, inputs = [[1, 2], [1, 1], [2]], [2, 2, 1], [5, 4, 3]
-    given = torch.tensor([c for t in targets for c in t] if packed else [t + [0] * (2 - len(t)) for t in targets])
+    given = torch.tensor(
+        [c for t in targets for c in t] if packed else [t + [0] * (2 - len(t)) for t in targets]
+    )
     got = torch.ctc_loss(log_probs, given, inputs, wanted, 0, 0)
     rows = [log_probs[:n, i].tolist() for i, n in enumerate(inputs)]
     want = [alignments(r, t, 0) for r, t in zip(rows, targets, strict=True)]

@@ -55,6 +55,18 @@ class Repeat(Opaque):
             _native.alias(Tensor, t, size, source, None),
         )
 
+    def decompose(t: Tensor, repeats: Sequence[int]) -> Tensor:
+        size = Repeat.meta(t, repeats).shape
+        new = len(repeats) - t.dim()
+        alone: list[int] = []
+        wide: list[int] = []
+        for i, r in enumerate(repeats):
+            s = t.shape[i - new] if i >= new else 1
+            alone += [1, s]
+            wide += [r, s]
+        made = aten.expand(aten.reshape(t, alone), wide)
+        return aten.reshape(aten.clone(made, memory_format=layout.contiguous_format), size)
+
     def vjp(b: Any, g: Tensor, t: Tensor, repeats: Sequence[int]) -> Tensor:
         if 0 in repeats:
             return aten.zeros(t.shape, dtype=g.dtype, device=g.device)
@@ -252,6 +264,24 @@ class Roll(Opaque):
                 array_of(t), tuple(shifts) if dims else shifts[0], tuple(dims) if dims else None
             )
 
+    def decompose(t: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
+        Roll.meta(t, shifts, dims)
+        if not t.numel():
+            return aten.clone(t)
+        if not dims:
+            line = aten.reshape(t, (-1,))
+            return aten.reshape(aten.roll(line, shifts, (0,)), t.shape)
+        if not t.dim():
+            return aten.clone(t)
+        made = t
+        for s, d in zip(shifts, dims, strict=True):
+            n = t.shape[d]
+            start = (n - s) % n
+            if start:
+                head, tail = aten.narrow(made, d, 0, start), aten.narrow(made, d, start, n - start)
+                made = aten.cat([tail, head], d)
+        return aten.clone(made) if made is t else made
+
     def vjp(b: Any, g: Tensor, t: Tensor, shifts: Sequence[int], dims: Sequence[int]) -> Tensor:
         return aten.roll(g, tuple(-s for s in reversed(shifts)), tuple(reversed(dims)))
 
@@ -298,6 +328,14 @@ class Rot90(Declaration):
         elif k % 4 == 0:
             stride = list(layout.contiguous_strides(size))
         return TensorSpec(size, t.dtype, t.device, stride)
+
+    def decompose(t: Tensor, k: int, dims: Sequence[int]) -> Tensor:
+        k %= 4
+        if k == 2:
+            return aten.flip(t, dims)
+        if k == 0:
+            return aten.clone(t, memory_format=layout.contiguous_format)
+        return aten.transpose(aten.flip(t, (dims[1 if k == 1 else 0],)), dims[0], dims[1])
 
     def vjp(b: Any, g: Tensor, t: Tensor, k: int, dims: Sequence[int]) -> Tensor:
         return aten.rot90(g, -k, dims)

@@ -359,6 +359,10 @@ class Eye(Factory):
     def kernel(out: Tensor, n: int, *rest: Any) -> None:
         EyeM.kernel(out, n, n)
 
+    @staticmethod
+    def decompose(n: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return EyeM.decompose(n, n, dtype, layout_, device, pin)
+
 
 class EyeM(Factory):
     """Ones on the diagonal of an n × m matrix."""
@@ -377,6 +381,13 @@ class EyeM(Factory):
         fill_with(out, 0)
         diagonal = _native.alias(Tensor, out, (min(n, m),), (sum(out.stride()),), None)
         fill_with(diagonal, 1)
+
+    @staticmethod
+    def decompose(n: int, m: int, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        made = EyeM.meta(n, m, dtype, layout_, device, pin)
+        row = aten.unsqueeze(aten.arange(n, device=made.device), 1)
+        same = aten.eq(aten.arange(m, device=made.device), row)
+        return aten._to_copy(same, dtype=made.dtype)
 
 
 class Like(Declaration):

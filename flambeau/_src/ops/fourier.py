@@ -410,9 +410,20 @@ def _frequencies(name: str, values: Callable[[Any, int], Any]) -> None:
             made = values(np, n).astype(kind) * step
         slot_copy(out, share_array(np.ascontiguousarray(made)))
 
+    def decompose(n: int, d: float, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        made = meta(n, d, dtype, layout_, device, pin)
+        count = {"dtype": made.dtype, "device": made.device}
+        if name == "rfftfreq":
+            line = aten.arange(made.shape[0], **count)
+        else:
+            below = aten.arange(-(n // 2), 0, **count)
+            line = aten.cat([aten.arange((n + 1) // 2, **count), below])
+        return aten.mul(line, 1.0 / (n * d) if n * d else math.nan)
+
     type(name.capitalize(), (Factory,), {
         "__doc__": f"The frequencies that {name[:-4]} gives, in cycles a unit of d.",
         "__module__": __name__, "public": "", "meta": meta, "kernel": kernel,
+        "decompose": decompose,
         "schema": f"fft_{name}(int n, float d=1.0, *, {OPTIONS}) -> Tensor",
     })  # fmt: skip
 

@@ -289,6 +289,13 @@ class ScatterSrc(Written):
         yield s.sample(s.tensor((4, 3)), 0, s.ints((1, 3), 0, 4), s.tensor((1, 3)))
 
 
+def numbers_like(t: Tensor, index: Tensor, value: Any) -> Tensor:
+    """A number as a source of scatter."""
+    return aten.full(
+        tuple(index.shape), cast_number(value, t.dtype), dtype=t.dtype, device=t.device
+    )
+
+
 class ScatterValue(Written):
     """self with a number written where index points along dim."""
 
@@ -299,6 +306,9 @@ class ScatterValue(Written):
 
     def write(out: Tensor, dim: int, index: Tensor, value: Any) -> None:
         scatter_into("put", out, dim, index, expanded(number_as(value, out), index.shape))
+
+    def decompose(t: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+        return aten.scatter(t, dim, index, numbers_like(t, index, value))
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Any) -> Any:
         return aten.scatter(g, dim, index, 0), None
@@ -346,6 +356,10 @@ class ScatterValueReduce(Written):
     def write(out: Tensor, dim: int, index: Tensor, value: Any, reduce: str) -> None:
         source = expanded(number_as(value, out), index.shape)
         scatter_into(_REDUCE[reduce], out, dim, index, source)
+
+    def decompose(t: Tensor, dim: int, index: Tensor, value: Any, reduce: str) -> Tensor:
+        _reduction(reduce)
+        return aten.scatter(t, dim, index, numbers_like(t, index, value), reduce=reduce)
 
 
 class ScatterAdd(Written):
@@ -710,6 +724,16 @@ class IndexCopy(Written):
             )
         slices("put", source, out, index, d)
 
+    def decompose(t: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        IndexCopy.check(t, dim, index, source)
+        flat = t if t.dim() else aten.reshape(t, (1,))
+        d = wrap_dim(dim, t.dim())
+        size = list(flat.shape)
+        size[d] = index.numel()
+        at = [*[None] * d, aten.reshape(index, (-1,))]
+        made = aten.index_put(flat, at, aten.reshape(source, size))
+        return made if t.dim() else aten.reshape(made, ())
+
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
         return (
             aten.index_fill(g, dim, index, 0) if b.needs[0] else None,
@@ -760,6 +784,13 @@ class IndexFillTensor(Written):
 
     def write(out: Tensor, dim: int, index: Tensor, value: Tensor) -> None:
         fill_slices(out, dim, index, cast(value, out.dtype))
+
+    def decompose(t: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
+        check_fill(t, dim, index, None)
+        flat = t if t.dim() else aten.reshape(t, (1,))
+        at = [*[None] * wrap_dim(dim, t.dim()), aten.reshape(index, (-1,))]
+        made = aten.index_put(flat, at, to_dtype_of(value, t))
+        return made if t.dim() else aten.reshape(made, ())
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: Tensor, value: Tensor) -> Any:
         part = None

@@ -125,11 +125,21 @@ def _zeta(overload: str, arguments: str, out: str) -> None:
             of_q = g * -s * aten.special_zeta(s + 1, q)
         return (None, of_q) if isinstance(s, Tensor) else of_q
 
+    def decompose(s: Any, q: Any) -> Any:
+        """The form for two tensors."""
+        like = s if isinstance(s, Tensor) else q
+        s, q = (
+            v if isinstance(v, Tensor) else aten.scalar_tensor(v, device=like.device)
+            for v in (s, q)
+        )
+        return aten.special_zeta(s, q)
+
     type(f"SpecialZeta{overload}", (Computed,), {
         "__doc__": "Hurwitz' zeta function of self and other.", "__module__": __name__,
         "schema": f"special_zeta{overload}({arguments}) -> Tensor", "inplace": False, "out": out,
         "promotion": "int_to_float", "public": "", "check": check, "values": staticmethod(hurwitz),
         "vjp": vjp, "number_operands": True, "takes16": False,
+        **({"decompose": decompose} if overload else {}),
     })  # fmt: skip
 
 
@@ -167,6 +177,16 @@ class Polygamma(Computed):
 
     def values(n: int, x: Any) -> Any:  # type: ignore[misc]
         return (-1.0) ** (n + 1) * math.gamma(n + 1) * hurwitz(float(n + 1), x)
+
+    @staticmethod
+    def decompose(n: int, x: Tensor) -> Tensor:
+        Polygamma.check(n, x)
+        if n < 2:
+            return aten.digamma(x) if n == 0 else aten.special_trigamma(x)
+        narrow = x.dtype in (dt.float16, dt.bfloat16)
+        wide = aten._to_copy(x, dtype=dt.float32) if narrow else x
+        made = aten.special_zeta(float(n + 1), wide) * ((-1.0) ** (n + 1) * math.gamma(n + 1))
+        return aten._to_copy(made, dtype=x.dtype) if narrow else made
 
     def vjp(b: Any, g: Any, n: int, x: Any) -> Any:
         return g * aten.polygamma(n + 1, x)
