@@ -389,7 +389,8 @@ class _Frame:
     def _inputs(self, region: Any) -> list[Any]:
         """The values that the graph is about to be called with; the capture's own where there is
         none yet, and where sizes are symbols: what is traced must hold for all of them."""
-        unknown = numbers.unknown_in(region.graph)
+        env = region.fake_mode.shape_env
+        unknown = any(s.hint is None for s in env.symbols.values())  # there must be symbols again
         if unknown or any(isinstance(v, Tensor) and v._sym is not None for v in region.examples):
             return list(region.examples)  # all of one fake mode: who shares bytes is seen
         values = []

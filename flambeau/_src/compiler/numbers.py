@@ -21,9 +21,7 @@ from flambeau._src.ir.sym_node import AsStands
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import overload_of
 
-__all__ = ["as_nodes", "assertions", "given_by", "inline", "needed_by", "own_symbols", "symbolic",
-    "unknown_in",
-]  # fmt: skip
+__all__ = ["as_nodes", "assertions", "given_by", "inline", "needed_by", "own_symbols", "symbolic"]
 
 
 ASSERT = overload_of(packet("_assert_scalar").ops[0])
@@ -34,11 +32,6 @@ def symbolic(graph: Graph) -> bool:
     return any(_symbols(n.meta.get("val")) for n in graph.nodes if n.op == "placeholder") or any(
         is_number(n.meta.get("val")) for n in graph.nodes
     )
-
-
-def unknown_in(graph: Graph) -> bool:
-    """Whether a graph has numbers that only running will tell."""
-    return any(_is_unknown(name) for n in graph.nodes for name in _symbols(n.meta.get("val")))
 
 
 def _symbols(val: Any) -> frozenset[str]:
