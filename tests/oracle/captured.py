@@ -104,7 +104,6 @@ class Program:
 
     def __init__(self, rt: ModuleType, call: str, fn: Callable[..., Any], marker: object) -> None:
         self.marker = marker
-        call = call.removeprefix("seed:")  # tensors are loaded with the seed set
         plain = re.fullmatch(r"[\w.]+", call)
         self.call = f"torch.{call.removeprefix('torch.')}" if plain else "fn"
         self.names: dict[str, Any] = {"torch": rt, "fn": fn}

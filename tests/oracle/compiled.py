@@ -28,8 +28,6 @@ from tests.oracle import captured, checks, replay, run, wire
 from tests.oracle.compare import EPS, Judge
 from tests.oracle.entries import ENTRIES, Entry, resolve
 
-KINDS = ("meta",)  # not judged: their results are not determined
-SEEDED = ("random", "mask")  # not judged through the capture: their calls set the generator
 REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
 KNOWN = run.HERE / "known_compiled.txt"
 BACK_ENDS = "aot_eager,inductor,aot_eager_dynamic,inductor_dynamic"
@@ -171,12 +169,13 @@ class CompiledReplayer:
                 each.begin(rt)
         self.document, self.buffers = wire.read_file(path)
         self.entry: Entry = ENTRIES[self.document["label"]]
+        self.call = self.entry.call.removeprefix("seed:")  # tensors are loaded with the seed set
         self.tally = replay.Tally(keep=keep)
         self.errors = Errors()
 
     def run(self, limit: int) -> None:
         """The samples that eager torch can run."""
-        fn = resolve(self.rt, self.entry.call)
+        fn = resolve(self.rt, self.call)
         samples = [
             (number, sample)
             for number, sample in enumerate(self.document["samples"])
@@ -197,13 +196,13 @@ class CompiledReplayer:
         where = f"#{number} {replay.describe(sample['call'])}"
         try:
             grad = "err" not in sample["checks"].get("grad", {})  # torch may have none either
-            eager = both(case, fn, None, self.entry.call, grad)
+            eager = both(case, fn, None, self.call, grad)
         except Exception as error:
             self.tally.add("eager", f"{type(error).__name__}: {error}", where)
             return
         for check, runner in self.runners.items():
             try:
-                ours = both(case, fn, runner, self.entry.call, grad)
+                ours = both(case, fn, runner, self.call, grad)
             except Exception as error:
                 self._raised(check, error, where)
                 continue
@@ -275,9 +274,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--runner", default=BACK_ENDS, help="module:name, or names of captured.py")
     parser.add_argument("--limit", type=int, default=0, help="samples of a file; 0 for all")
     options = parser.parse_args(argv)
-    runners = [find_runner(text) for text in checks_of(options.runner).values()]
-    programs = any(hasattr(runner, "wants_program") for runner in runners)
-    paths = [p for p in run.choose(options.root, options) if judged(p, programs)]
+    paths = [p for p in run.choose(options.root, options) if judged(p)]
     if run.stale(options) or not paths:
         return run.complain(options)
     keep = 10_000 if options.verbose else replay.KEEP
@@ -308,11 +305,9 @@ def main(argv: list[str]) -> int:
     return 1 if ours > 1.05 * eager else status
 
 
-def judged(path: Path, programs: bool) -> bool:
-    """Whether a file holds functions of their inputs, or (not as `programs`) of the generator."""
-    label = path.stem.rpartition(".")[0]
-    out = (*KINDS, *SEEDED) if programs else KINDS
-    return label in ENTRIES and ENTRIES[label].kind not in out
+def judged(path: Path) -> bool:
+    """Whether a file holds the samples of an entry."""
+    return path.stem.rpartition(".")[0] in ENTRIES
 
 
 if __name__ == "__main__":
