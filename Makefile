@@ -143,5 +143,6 @@ oracle-compiled: build $(ORACLE)/stamp
 bench: build $(ORACLE)/stamp
 	$(TEST)/bin/python bench/eager.py --torch-python $(ORACLE)/bin/python
 	$(TEST)/bin/python bench/capture.py --torch-python $(ORACLE)/bin/python
+	$(TEST)/bin/python bench/compile_cpu.py --torch-python $(ORACLE)/bin/python
 	$(TEST)/bin/python bench/memory.py --torch-python $(ORACLE)/bin/python
 	$(TEST)/bin/python bench/parity.py --torch-python $(ORACLE)/bin/python

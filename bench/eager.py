@@ -39,15 +39,14 @@ NOISE = 0.05
 
 
 class Worker:
-    """A process that times cases under one runtime."""
+    """A process that times what it is asked to: JSON lines in, JSON lines out, a greeting first."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(
+        self, name: str, command: list[str], environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self.process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         self.hello = self._read()
 
@@ -242,7 +241,8 @@ def main() -> None:
     cases = [case for case in CASES if opts.cases in case.name or opts.cases in case.group]
     runs: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
     for _ in range(opts.processes):
-        workers = [Worker(name, python) for name, python in pythons.items()]
+        file = str(HERE / "worker.py")
+        workers = [Worker(name, [python, file, name]) for name, python in pythons.items()]
         for case in cases:
             runs[case.name].append(measure(case, workers, opts.rounds))
             medians = (runs[case.name][-1].get(name, {}).get("median") for name in names)

@@ -147,5 +147,5 @@ int fl_operand_strides(Tensor *t, int ndim, const int64_t *sizes, int64_t *out);
 
 int fl_state_init(PyObject *), fl_storage_init(PyObject *), fl_tensor_init(PyObject *), fl_node_init(PyObject *),
     fl_iterate_init(PyObject *), fl_fast_init(PyObject *), fl_views_init(PyObject *), fl_indexed_init(PyObject *), fl_choose_init(PyObject *), fl_random_init(PyObject *), fl_dlpack_init(PyObject *), fl_structseq_init(PyObject *);
-int fl_sort_init(PyObject *), fl_operators_init(PyObject *), fl_tape_init(PyObject *), fl_backward_init(PyObject *);
+int fl_sort_init(PyObject *), fl_operators_init(PyObject *), fl_tape_init(PyObject *), fl_backward_init(PyObject *), fl_windows_init(PyObject *);
 static inline int fl_add_type(PyObject *m, PyTypeObject *t) { return PyType_Ready(t) < 0 ? -1 : PyModule_AddType(m, t); }

@@ -11,7 +11,7 @@ from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows
 
 
 def check_attention(
@@ -231,7 +231,11 @@ class FlashAttentionCpu(Opaque):
         scale: Any,
     ) -> None:
         wide = _working(outs[1].dtype, q, k)
-        p, lse = attention_weights(cast(q, wide), cast(k, wide), mask, is_causal, scale)
+        q, k = cast(q, wide), cast(k, wide)
+        if mask is None and q.shape[-2] and k.shape[-2]:
+            p, lse = weights_of_rows(q, k, is_causal, scale)
+        else:
+            p, lse = attention_weights(q, k, mask, is_causal, scale)
         copy = slot("copy_into")
         copy(outs[0], aten.matmul(p, cast(v, wide)))
         copy(outs[1], lse)
@@ -277,6 +281,45 @@ def attention_weights(
     return p, lse.squeeze(-1)
 
 
+def _seen(k: Any, s: Any, rest: tuple[Any, ...]) -> Any:
+    """A score, or -inf behind the row's own place, where `rest` has places."""
+    return k.where(rest[0] <= rest[1], s, k.const(-math.inf)) if rest else s
+
+
+def _weights_expr(k: Any, s: Any, *rest: Any) -> Any:
+    s = _seen(k, s, rest[:-1])
+    top = k.max(s)
+    e = k.exp(s - top)
+    total = k.sum(e)
+    return e / total, top + k.log(total)
+
+
+def _gradients_expr(k: Any, s: Any, gp: Any, lse: Any, delta: Any, *rest: Any) -> Any:
+    p = k.exp(_seen(k, s, rest[:-1]) - lse)
+    return p, p * (gp - delta)
+
+
+def _places(is_causal: bool, scores: Tensor) -> list[Tensor]:
+    """The places of columns and of rows, where a row hides what is behind it: as floats, since a
+    comparison of integers of another width than the scores is not vectorised well."""
+    if not is_causal:
+        return []
+    rows, columns = (aten.arange(n, dtype=scores.dtype) for n in scores.shape[-2:])
+    return [columns.view((1, 1, 1, -1)), rows.view((1, 1, -1, 1))]
+
+
+def weights_of_rows(q: Tensor, k: Tensor, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor]:
+    """Attention's weights and the log-sum-exp of its scores, in one pass over these."""
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = aten.matmul(q * scale, k.transpose(-2, -1))
+    lse = aten.empty((*scores.shape[:-1], 1), dtype=scores.dtype)
+    run_rows(
+        FlashAttentionCpu.op, _weights_expr, (scores, lse), [scores, *_places(is_causal, scores)],
+        3, [], [is_causal], scores.dtype,
+    )  # fmt: skip
+    return scores, lse.squeeze(-1)
+
+
 def cast_like(t: Tensor, like: Tensor) -> Tensor:
     return t if t.dtype is like.dtype else t.to(like.dtype)
 
@@ -315,7 +358,10 @@ class FlashAttentionCpuBackward(Opaque):
     ) -> None:
         wide = _working(lse.dtype, q, k)
         g, q, k, v, out = (cast(t, wide) for t in (g, q, k, v, out))
-        got = gradients(g, q, k, v, out, mask, is_causal, scale)
+        if mask is None and wide is lse.dtype and q.shape[-2] and k.shape[-2]:
+            got = gradients_of_rows(g, q, k, v, out, lse, is_causal, scale)
+        else:
+            got = gradients(g, q, k, v, out, mask, is_causal, scale)
         for o, t in zip(outs, got, strict=True):
             slot("copy_into")(o, t)
 
@@ -332,6 +378,24 @@ class FlashAttentionCpuBackward(Opaque):
         scale: Any,
     ) -> Any:
         return gradients(g, q, k, v, None, mask, is_causal, scale)
+
+
+def gradients_of_rows(
+    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, is_causal: bool,
+    scale: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The same from the log-sum-exp that the forward kept, the weights in one pass."""
+    s = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = aten.matmul(q * s, k.transpose(-2, -1))
+    gs = aten.matmul(g, v.transpose(-2, -1))
+    delta = (g * out).sum(-1, True)
+    run_rows(
+        FlashAttentionCpuBackward.op, _gradients_expr, (scores, gs),
+        [scores, gs, lse.unsqueeze(-1), delta, *_places(is_causal, scores)], 3, [], [is_causal],
+        scores.dtype,
+    )  # fmt: skip
+    gv = aten.matmul(scores.transpose(-2, -1), g)
+    return aten.matmul(gs, k) * s, aten.matmul(gs.transpose(-2, -1), q) * s, gv
 
 
 def gradients(

@@ -1,16 +1,123 @@
-"""Convolution and pooling on the CPU: sliding windows over padded arrays, products through BLAS."""
+"""Convolution and pooling on the CPU: windows gathered into columns, products through BLAS.
+
+Floats go through `csrc/windows.c`; integers and complex numbers through NumPy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
+from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 
 _HALF = (dt.bfloat16, dt.float16)
+_FLOATS = (*_HALF, dt.float32, dt.float64)
+# Products of images with fewer places than this are taken together.
+_FEW_PLACES = 512
+
+
+def dense(t: Tensor) -> Tensor:
+    """t in row-major order, a copy where it lies otherwise; 16-bit floats in float32."""
+    if t.dtype in _HALF:
+        t = slot("cast_to")(t, dt.float32)
+    if t._contiguous():
+        return t
+    out = _native.empty(t.shape, t.dtype, t.device)
+    slot("copy_into")(out, t)
+    return out
+
+
+def view(t: Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0) -> Tensor:
+    """Other places of t's bytes, from its first element on."""
+    return _native.alias(Tensor, t, shape, stride, t.storage_offset() + offset)
+
+
+class Columns:
+    """The windows of x (N, C, *in) as columns, and the products with them, a group at a time.
+
+    Where images are small, one product serves all: columns (C * taps, N, places), as is the other
+    side then (channels, N, places). Otherwise both have the images outermost.
+    """
+
+    def __init__(self, x: Tensor, groups: int, kernel: Any, size: Any) -> None:
+        self.n, self.c, self.groups = x.shape[0], x.shape[1], groups
+        self.kernel, self.size = tuple(kernel), tuple(size)
+        self.taps, self.places = prod(self.kernel), prod(self.size)
+        self.together = self.places < _FEW_PLACES
+        self.rows = self.c * self.taps
+        self.cols = _native.empty((self.rows * self.n * self.places,), x.dtype, x.device)
+
+    def strides(self, rows: int) -> tuple[int, int]:
+        """From one image to the next, and from one row to the next, of `rows` rows."""
+        p = self.places
+        return (p, self.n * p) if self.together else (rows * p, p)
+
+    def move(self, x: Tensor, stride: Any, padding: Any, dilation: Any, add: bool) -> None:
+        """Gather the columns from x, or add them up in it."""
+        image, row = self.strides(self.rows)
+        inner = [prod(self.size[i + 1 :]) for i in range(len(self.size))]
+        cols = view(
+            self.cols, (self.n, self.c, self.taps, *self.size),
+            (image, self.taps * row, row, *inner),
+        )  # fmt: skip
+        _native.columns(cols, x, self.kernel, stride, padding, dilation, add)
+
+    def side(self, t: Tensor, channels: int) -> Tensor:
+        """t (N, channels, places) in the layout of the columns; a copy where it must be."""
+        if not self.together:
+            return t
+        made = _native.empty((channels * self.n * self.places,), t.dtype, t.device)
+        self.exchange(made, t, channels, False)
+        return made
+
+    def exchange(self, side: Tensor, t: Tensor, channels: int, back: bool) -> None:
+        """Copy between t (N, channels, places) and its other layout."""
+        image, row = self.strides(channels)
+        p = self.places
+        whole = (self.n, channels, p)
+        a, b = view(side, whole, (image, row, 1)), view(t, whole, (channels * p, p, 1))
+        slot("copy_into")(*((b, a) if back else (a, b)))
+
+    def pieces(self, t: Tensor, channels: int, group: int) -> Tensor:
+        """The matrices of one group of a side with so many channels: (1 or N, channels, places)."""
+        each = channels // self.groups
+        image, row = self.strides(channels)
+        if self.together:
+            return view(t, (1, each, self.n * self.places), (0, row, 1), group * each * row)
+        return view(t, (self.n, each, self.places), (image, row, 1), group * each * row)
+
+
+def weights_of(w: Tensor, columns: Columns, group: int, turned: bool) -> Tensor:
+    """The weight of one group as a matrix, the same for all images."""
+    each, width = w.shape[0] // columns.groups, columns.rows // columns.groups
+    shape, stride = ((width, each), (1, width)) if turned else ((each, width), (width, 1))
+    count = 1 if columns.together else columns.n
+    return view(w, (count, *shape), (0, *stride), group * each * width)
+
+
+def add_bias(out: Tensor, bias: Any) -> None:
+    """out (N, C, ...) += bias (C)."""
+    if bias is not None:
+        array_of(out)[...] += wide(bias).reshape(1, -1, *[1] * (out.dim() - 2))
+
+
+def finished(out: Tensor, made: Tensor) -> None:
+    """out from what was computed in its place."""
+    if made is not out:
+        slot("copy_into")(out, made)
+
+
+def place_for(out: Tensor) -> Tensor:
+    """out itself where its bytes can be computed in, or something as large."""
+    if out._contiguous() and out.dtype not in _HALF:
+        return out
+    kind = dt.float32 if out.dtype in _HALF else out.dtype
+    return _native.empty(out.shape, kind, out.device)
 
 
 def wide(t: Tensor) -> Any:
@@ -98,6 +205,29 @@ def conv(
     """out (N, O, *out) = x (N, C, *in) with w (O, C/groups, *kernel)."""
     if not out.numel():
         return
+    if x.dtype in _FLOATS:
+        x, w, made = dense(x), dense(w), place_for(out)
+        cols = Columns(x, groups, w.shape[2:], out.shape[2:])
+        cols.move(x, stride, padding, dilation, False)
+        o = w.shape[0]
+        side = made
+        if cols.together:
+            side = _native.empty((made.numel(),), made.dtype, made.device)
+        if bias is not None:
+            image, row = cols.strides(o)
+            slot("copy_into")(
+                view(side, (cols.n, o, cols.places), (image, row, 1)),
+                view(dense(bias), (cols.n, o, cols.places), (0, 1, 0)),
+            )
+        for group in range(groups):
+            slot("gemm")(
+                cols.pieces(side, o, group), weights_of(w, cols, group, False),
+                cols.pieces(cols.cols, cols.rows, group), 1, 0 if bias is None else 1,
+            )  # fmt: skip
+        if cols.together:
+            cols.exchange(side, made, o, True)
+        finished(out, made)
+        return
     xs, ws = wide(x), wide(w)
     n, size, kernel = xs.shape[0], tuple(out.shape[2:]), ws.shape[2:]
     cols = columns(xs, groups, kernel, stride, padding, dilation, size)
@@ -125,6 +255,20 @@ def conv_input(
     import numpy as np  # lazy: NumPy is heavy
 
     if not gx.numel():
+        return
+    if g.dtype in _FLOATS and g.numel():
+        g, w, made = dense(g), dense(w), place_for(gx)
+        cols = Columns(made, groups, w.shape[2:], g.shape[2:])
+        o = w.shape[0]
+        side = cols.side(g, o)
+        for group in range(groups):
+            slot("gemm")(
+                cols.pieces(cols.cols, cols.rows, group), weights_of(w, cols, group, True),
+                cols.pieces(side, o, group), 1, 0,
+            )  # fmt: skip
+        cols.move(made, stride, padding, dilation, True)
+        add_bias(made, bias)
+        finished(gx, made)
         return
     gs, ws = wide(g), wide(w)
     n, o = gs.shape[:2]
@@ -165,16 +309,36 @@ def conv_weight(
     """The gradient of the weight (O, C/groups, *kernel)."""
     import numpy as np  # lazy: NumPy is heavy
 
-    gs, xs = wide(g), wide(x)
-    n, o = gs.shape[:2]
-    if not gs.size or not xs.size:
+    if not g.numel() or not x.numel():
         slot("fill_with")(gw, 0)
         return
+    if g.dtype in _FLOATS:
+        g, x, made = dense(g), dense(x), place_for(gw)
+        cols = Columns(x, groups, gw.shape[2:], g.shape[2:])
+        cols.move(x, stride, padding, dilation, False)
+        side = cols.side(g, g.shape[1])
+        for group in range(groups):
+            weight_of_group(made, cols, side, g.shape[1], group)
+        finished(gw, made)
+        return
+    gs, xs = wide(g), wide(x)
+    n, o = gs.shape[:2]
     kernel, size = tuple(gw.shape[2:]), gs.shape[2:]
     cols = columns(xs, groups, kernel, stride, padding, dilation, size)
     flat = gs.reshape(n, groups, o // groups, -1)
     r = np.matmul(flat, cols.transpose(0, 1, 3, 2)).sum(0)
     store(gw, r.reshape(tuple(gw.shape)))
+
+
+def weight_of_group(gw: Tensor, cols: Columns, side: Tensor, channels: int, group: int) -> None:
+    """gw's part of one group: the sum over images of side times the columns turned."""
+    each, width = channels // cols.groups, cols.rows // cols.groups
+    target = view(gw, (1, each, width), (0, width, 1), group * each * width)
+    a, b = cols.pieces(side, channels, group), cols.pieces(cols.cols, cols.rows, group)
+    for i in range(a.shape[0]):
+        one = view(a, (1, *a.shape[1:]), a.stride(), i * a.stride(0))
+        other = view(b, (1, b.shape[2], b.shape[1]), (0, b.stride(2), b.stride(1)), i * b.stride(0))
+        slot("gemm")(target, one, other, 1, 1 if i else 0)
 
 
 def pool_windows(
@@ -196,6 +360,15 @@ def max_pool(
     import numpy as np  # lazy: NumPy is heavy
 
     if not out.numel():
+        return
+    if x.dtype in _FLOATS:
+        made = place_for(out)
+        at = indices
+        if not at._contiguous():
+            at = _native.empty(indices.shape, indices.dtype, indices.device)
+        _native.largest(made, at, dense(x), kernel, stride, padding, dilation)
+        finished(out, made)
+        finished(indices, at)
         return
     xs = wide(x)
     size = tuple(out.shape[2:])
@@ -244,6 +417,11 @@ def scatter_planes(gx: Tensor, g: Tensor, indices: Tensor) -> None:
     """gx = g added at flat places of each plane."""
     import numpy as np  # lazy: NumPy is heavy
 
+    if g.dtype in _FLOATS and g.numel() and gx.numel():
+        made = place_for(gx)
+        _native.put_back(made, dense(g), dense(indices))
+        finished(gx, made)
+        return
     gs = wide(g)
     planes = gs.shape[0] * gs.shape[1]
     cells = 1

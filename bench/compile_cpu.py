@@ -1,0 +1,282 @@
+"""Training steps, eager and through `torch.compile`, under flambeau and PyTorch, on the CPU.
+
+    python bench/compile_cpu.py --torch-python ENV/bin/python
+
+Four processes, one for each runtime and way, train the models of the two examples on the same
+batches, from the same seed; round after round they are asked in turn for a few steps. Reported:
+tokens (images) a second, by the median step of the batches in which the processor was least waited
+for; seconds of the first step beyond a later one, with empty caches (what compiling takes) and with
+the caches that the first process left; and how far the losses of the first steps are from the same
+runtime's eager ones. (PyTorch's compiled code draws other random numbers for dropout than its eager
+code does, so its losses are further away.) The table goes to stdout, everything to
+bench/results/compile_cpu.json. With --check the exit status says whether flambeau's compiled steps
+are no slower than its own eager ones and PyTorch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from eager import QUIET, Worker, processor  # noqa: E402
+from worker import waited  # noqa: E402
+
+EXAMPLES = HERE.parent / "examples"
+LOSSES = 10  # steps whose losses are compared
+NOISE = 0.05
+
+Step = Callable[[], float]
+
+
+# ---- the worker ----------------------------------------------------------------------------------
+
+
+def module(path: Path) -> Any:
+    """An example's file as a module."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+def gpt(torch: Any, way: str) -> tuple[Step, int]:
+    """The GPT of the example: 16 x 128 tokens a step. One step, and its tokens."""
+    model_file = module(EXAMPLES / "gpt" / "model.py")
+    model = model_file.GPT(model_file.Shape(vocab=1024, dropout=0.05))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99))
+    batches = [torch.randint(0, 1024, (16, 129)) for _ in range(4)]
+    call = torch.compile(model) if way == "compiled" else model
+
+    def update(tokens_BT: Any) -> Any:
+        optimizer.zero_grad()
+        loss = call(tokens_BT[:, :-1], tokens_BT[:, 1:])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    if way == "whole step":
+        update = torch.compile(update)
+    return taking_turns(update, batches), 16 * 128
+
+
+def digits(torch: Any, way: str) -> tuple[Step, int]:
+    """The convolutional network of the example: 64 images a step."""
+    model = module(EXAMPLES / "digits" / "train.py").DigitNet()
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4
+    )
+    batches = [(torch.rand(64, 1, 8, 8), torch.randint(0, 10, (64,))) for _ in range(4)]
+    criterion = torch.nn.CrossEntropyLoss()
+    call = torch.compile(model) if way == "compiled" else model
+
+    def update(batch: Any) -> Any:
+        optimizer.zero_grad()
+        loss = criterion(call(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    if way == "whole step":
+        update = torch.compile(update)
+    return taking_turns(update, batches), 64
+
+
+def taking_turns(update: Callable[[Any], Any], batches: list[Any]) -> Step:
+    """A step on the next batch that gives its loss."""
+    number = iter(range(1 << 60))
+    return lambda: float(update(batches[next(number) % len(batches)]).item())
+
+
+CASES = {"gpt": (gpt, "tokens"), "digits": (digits, "images")}
+WAYS = ("eager", "compiled", "whole step")
+
+
+def worker(name: str, way: str, threads: int) -> None:
+    """Answers requests: {"case": name, "steps": n}."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # only answers go to stdout, whatever a library prints
+    import torch  # lazy: this file is also the parent, which has none
+
+    if threads:
+        torch.set_num_threads(threads)
+    hello = {
+        "runtime": name, "way": way, "version": str(torch.__version__),
+        "python": sys.version.split()[0], "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    print(json.dumps(hello), file=answers)
+    made: dict[str, tuple[Step, int]] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        case = request["case"]
+        if case not in made:
+            torch.manual_seed(0)
+            made[case] = CASES[case][0](torch, way)
+        step, work = made[case]
+        answer: dict[str, Any] = {"work": work, "seconds": [], "delays": [], "losses": []}
+        for _ in range(request["steps"]):
+            before, started = waited(), time.perf_counter()
+            answer["losses"].append(step())
+            seconds = time.perf_counter() - started
+            answer["seconds"].append(seconds)
+            answer["delays"].append((waited() - before) / seconds)
+        print(json.dumps(answer), file=answers)
+
+
+# ---- the parent ----------------------------------------------------------------------------------
+
+
+class Runner(Worker):
+    """A worker for one runtime and way, with caches in a folder of its own."""
+
+    def __init__(self, name: str, way: str, python: str, threads: int, folder: Path) -> None:
+        own = folder / f"{name} {way}".replace(" ", "-")
+        environment = os.environ | {
+            "FLAMBEAU_CACHE_DIR": str(own), "TORCHINDUCTOR_CACHE_DIR": str(own),
+        }  # fmt: skip
+        self.way = way
+        if name == "flambeau":
+            paths = filter(None, [str(HERE.parent), environment.get("PYTHONPATH", "")])
+            environment["PYTHONPATH"] = os.pathsep.join(paths)
+        start = [python, "-m", "flambeau"] if name == "flambeau" else [python]
+        own_file = str(HERE / "compile_cpu.py")
+        command = [*start, own_file, "--worker", name, way, str(threads)]
+        super().__init__(name, command, environment)
+
+
+def typical(answers: list[dict[str, Any]]) -> float:
+    """The median step of those that waited least for a processor."""
+    steps = sorted(
+        (delay, seconds)
+        for answer in answers
+        for delay, seconds in zip(answer["delays"], answer["seconds"], strict=True)
+    )
+    quiet = [seconds for delay, seconds in steps if delay < QUIET]
+    return statistics.median(quiet if len(quiet) >= 10 else [s for _, s in steps[:10]])
+
+
+def first_steps(runners: list[Runner], case: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """What each worker's first steps gave; its first one compiles."""
+    return {(r.name, r.way): r.ask(case=case, steps=LOSSES) for r in runners}
+
+
+def measured(
+    runners: list[Runner], case: str, cold: dict[Any, Any], warm: dict[Any, Any], opts: Any
+) -> dict[str, Any]:
+    """One row of the result."""
+    answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for number in range(opts.rounds):
+        for r in runners if number % 2 else reversed(runners):
+            answers.setdefault((r.name, r.way), []).append(r.ask(case=case, steps=opts.steps))
+            time.sleep(0.02)  # idle threads of the others spin for a moment
+    row: dict[str, Any] = {"case": case, "unit": CASES[case][1]}
+    for key, found in answers.items():
+        step = typical(found)
+        eager = cold[key[0], "eager"]["losses"]
+        row[" ".join(key)] = {
+            "a_second": found[0]["work"] / step,
+            "step": step,
+            "compile_cold": cold[key]["seconds"][0] - step,
+            "compile_warm": warm[key]["seconds"][0] - step,
+            "losses_apart": max(
+                abs(a - b) for a, b in zip(cold[key]["losses"], eager, strict=True)
+            ),
+            "losses": cold[key]["losses"],
+        }
+    return row
+
+
+def print_table(rows: list[dict[str, Any]], keys: list[str]) -> None:
+    print("\n| training step | " + " | ".join(keys) + " |\n|---|" + "---:|" * len(keys))
+
+    def line(text: str, values: list[str]) -> None:
+        print(f"| {text} | " + " | ".join(values) + " |")
+
+    for row in rows:
+        found = [row[key] for key in keys]
+        name = row["case"]
+        line(f"{name}, {row['unit']}/s", [f"{f['a_second']:,.0f}" for f in found])
+        for heat in ("cold", "warm"):
+            text = f"{name}, the first step takes longer by, {heat} caches"
+            line(text, [f"{f[f'compile_{heat}']:.2f} s" for f in found])
+        line(f"{name}, losses from eager's at most", [f"{f['losses_apart']:.1e}" for f in found])
+
+
+def slower(rows: list[dict[str, Any]]) -> list[str]:
+    """Where flambeau's compiled steps are slower than eager ones, a line each."""
+    broken = []
+    for row in rows:
+        for key in (k for k in row if k.startswith("flambeau") and k != "flambeau eager"):
+            for other in ("flambeau eager", "torch eager"):
+                if other in row:
+                    ratio = row[key]["a_second"] / row[other]["a_second"]
+                    if ratio < 1 - NOISE:
+                        broken.append(f"{row['case']}: {key} runs at {ratio:.2f} of {other}")
+    return broken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add = parser.add_argument
+    add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
+    add("--torch-python", help="interpreter with PyTorch; without it only flambeau is timed")
+    add("--rounds", type=int, default=8, help="turns of each (%(default)s)")
+    add("--steps", type=int, default=5, help="steps a turn (%(default)s)")
+    add("--threads", type=int, default=0, help="threads of each (0: what the runtime takes)")
+    add("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    add("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
+    add("--out", type=Path, default=HERE / "results" / "compile_cpu.json")
+    add("--check", action="store_true", help="exit 1 where a compiled step is slower")
+    opts = parser.parse_args()
+    pythons = {"flambeau": opts.flambeau_python}
+    if opts.torch_python:
+        pythons["torch"] = opts.torch_python
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+
+        def start() -> list[Runner]:
+            return [
+                Runner(name, way, python, opts.threads, Path(folder))
+                for way in opts.ways
+                for name, python in pythons.items()
+            ]
+
+        runners = start()
+        cold = {case: first_steps(runners, case) for case in opts.cases}
+        for runner in runners:
+            runner.close()
+        runners = start()
+        for case in opts.cases:
+            warm = first_steps(runners, case)
+            rows.append(measured(runners, case, cold[case], warm, opts))
+        runtimes = [runner.hello for runner in runners]
+        for runner in runners:
+            runner.close()
+    result = {"processor": processor(), "runtimes": runtimes, "rows": rows}
+    opts.out.parent.mkdir(parents=True, exist_ok=True)
+    opts.out.write_text(json.dumps(result, indent=1) + "\n")
+    print_table(rows, [f"{r['runtime']} {r['way']}" for r in runtimes])
+    broken = slower(rows)
+    print(*broken, sep="\n")
+    return 1 if opts.check and broken else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        worker(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        sys.exit(main())
