@@ -207,6 +207,8 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
     if type(attr) is _FIELD:
         return s.native(attr.__get__, obj, kind)
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if known is None and name == "__traceback__" and isinstance(obj, BaseException):
+            raise Unsupported("The traceback of an exception is looked at.")
         if known is not None and known.real is obj:
             if name in known.attrs:
                 return known.attrs[name]
@@ -511,6 +513,8 @@ def _set_data(
             s.raise_(AttributeError(text))
         s.call(attr.fset, (obj, value), {})
     elif type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
+        if id(obj) in s.heap.opaque:  # native code may refuse the value
+            raise Unsupported(f"The attribute {name} of a {kind.__name__} from outside is set.")
         if known is not None:
             known.attrs[name] = value
         elif s.heap.is_made(obj) or isinstance(obj, (BaseException, dict, list, set)):

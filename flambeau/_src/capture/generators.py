@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, run, unwind
+from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, Handling, run, unwind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
 
@@ -47,7 +47,11 @@ class Generator:
         elif value is not None and isinstance(error, type):
             error = session.call(error, value if isinstance(value, tuple) else (value,), {})
         if isinstance(error, type) and issubclass(error, BaseException):
-            error = session.call(error, (), {})
+            kind = error
+            error = session.call(kind, (), {})
+            if not isinstance(error, BaseException):
+                text = f"calling {kind!r} should have returned an instance of BaseException, not "
+                error = TypeError(text + repr(type(error)))
         if not isinstance(error, BaseException):
             text = "exceptions must be classes or instances deriving from BaseException, not "
             session.raise_(TypeError(text + type(error).__name__))
@@ -61,6 +65,12 @@ class Generator:
         if frame.prepared.steps[at][1].opname != "YIELD_VALUE":
             raise Unsupported("An exception is thrown into a generator.")
         self.started = True
+        own = _handled(frame)
+        if own is not None and error is not own and error.__context__ is None:
+            if session.heap.known(error) is not None:
+                self.running = False
+                raise Unsupported("An exception from outside is thrown into a generator.")
+            error.__context__ = own
         if _delegates(frame):
             try:
                 item = self._throw_below(frame.stack[-1], error)
@@ -119,6 +129,10 @@ class Generator:
         frame = self.frame
         frame.parent = session.frame
         handled = session.handled
+        live = [v for v in frame.stack if type(v) is Handling and not v.over]
+        if live:  # what it was handling itself, above what its caller handles now
+            live[0].before = handled
+            session.handled = live[-1].error
         try:
             how = run(session, frame)
         except Raised as raised:
@@ -149,6 +163,12 @@ class Generator:
         except Raised as raised:
             error = raised.error
         raise error
+
+
+def _handled(frame: Frame) -> BaseException | None:
+    """The exception that a suspended frame is handling."""
+    live = [v.error for v in frame.stack if type(v) is Handling and not v.over]
+    return live[-1] if live else None
 
 
 def _skip_delegate(frame: Frame, value: Any) -> None:

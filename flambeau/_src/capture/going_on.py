@@ -29,7 +29,7 @@ def raised(error: BaseException) -> None:
 
 def finished() -> Iterator[Any]:
     """A generator that has come to its end."""
-    made = (x for x in ())
+    made = (x for x in tuple[Any, ...]())
     next(made, None)
     return made
 

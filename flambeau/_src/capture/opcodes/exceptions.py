@@ -32,8 +32,6 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
     cause = f.stack.pop() if i.arg == 2 else None
     error = _instance(s, f.stack.pop())
     if s.heap.known(error) is not None:
-        if i.arg == 1 and s.handled in (None, error):
-            raise Raised(error)
         raise Unsupported("An exception from outside is raised.")
     if i.arg == 2:
         if cause is not None:
