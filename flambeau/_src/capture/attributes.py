@@ -150,6 +150,10 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
 def _own(s: Session, known: Known, name: str) -> Any:
     """The attribute of the instance itself."""
     heap = s.heap
+    if id(known.real) in s.modules.read and known.attrs.get(name) is known.read.get(name):
+        table = _table_of(s, known, name)
+        if table is not None:
+            return table.get(name, MISSING)
     if name in known.attrs:
         return known.attrs[name]
     if id(known.real) in s.modules.read:
@@ -165,6 +169,17 @@ def _own(s: Session, known: Known, name: str) -> Any:
     if heap.has_attribute(known, name):
         return heap.read_attribute(known, name)
     return MISSING
+
+
+def _table_of(s: Session, known: Known, name: str) -> dict[str, Any] | None:
+    """The table of a module's parameters, buffers or modules that has the name, or had it, if the
+    program got hold of it: it may have changed it."""
+    d = known.real.__dict__
+    for table in ("_parameters", "_buffers", "_modules"):
+        entered = s.heap.by_real.get(id(d[table]))
+        if entered is not None and (name in entered.inside or name in d[table]):
+            return entered.inside  # type: ignore[no-any-return]
+    return None
 
 
 def _real_attribute(module: Any, name: str) -> Any:

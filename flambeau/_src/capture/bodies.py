@@ -27,7 +27,9 @@ from flambeau._src.util import pytree
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["checkpoint", "operator_call"]
+__all__ = [
+    "attribute", "checkpoint", "copy_of", "interpret", "module", "operator_call", "results",
+]  # fmt: skip
 
 #: The names of bodies in the graph, by operator.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -71,17 +73,46 @@ def _interpret(
     return scope, out
 
 
-def _module(s: Session, scope: Scope, name: str, output: Any) -> Any:
-    """The scope's graph as a module under a fresh name, and the node that reads it."""
+def module(s: Session, scope: Scope, name: str, output: Any) -> Any:
+    """The scope's graph as a module, an attribute under a fresh name."""
     scope.graph.output(output)
+    made = slot("graph_module")(scope.attributes, scope.graph, "GraphModule")
+    return attribute(s, made, name)
+
+
+def attribute(s: Session, value: Any, name: str) -> Any:
+    """Keep a value as an attribute of the graph under a fresh name: an argument of nodes."""
     recorder = s.recorder
     number = 0
     while f"{name}_{number}" in recorder.attributes:
         number += 1
-    module = slot("graph_module")(scope.attributes, scope.graph, "GraphModule")
-    recorder.attributes[f"{name}_{number}"] = module
-    recorder.modules[id(module)] = f"{name}_{number}"
-    return module
+    recorder.attributes[f"{name}_{number}"] = value
+    recorder.modules[id(value)] = f"{name}_{number}"
+    return value
+
+
+def interpret(s: Session, what: str, fn: Any, leaves: list[Any], spec: Any) -> tuple[Scope, Any]:
+    """Run a function on tensors of its own (with constants among them), which it must not write:
+    the scope, and the result."""
+    before = _changes(s)
+    with s.recorder.scope() as scope:
+        for t in leaves:
+            if is_tensor(t):
+                info = s.tensors[id(t)] = TensorInfo(t, Tensor)
+                info.node = scope.argument("child", t)
+                scope.given.append((t, t._version))
+        args, kwargs = pytree.tree_unflatten(leaves, spec)
+        out = s.call(fn, args, kwargs)
+    if _changes(s) != before:
+        raise Unsupported(
+            f"A function under {what} changes objects outside of it.", "Return what it computes."
+        )
+    if any(scope.is_written(t) for t in scope.outer()):
+        raise Unsupported(
+            f"A function under {what} writes its operands or a tensor of the program around it.",
+            "Return a new tensor instead.",
+        )
+    return scope, out
 
 
 def operator_call(s: Session, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -102,7 +133,7 @@ def operator_call(s: Session, op: Any, args: tuple[Any, ...], kwargs: dict[str, 
     modules = []
     for scope, out, name in zip(scopes, outs, _NAMES[op.name()], strict=True):
         scope.arrange(list(lifted), values)
-        modules.append(_module(s, scope, name, out))
+        modules.append(module(s, scope, name, out))
     operands = (*call.operands[:own], *[values[key] for key in lifted])
     final = replace(call, bodies=tuple(modules), operands=operands)
     return s.recorder.call(op, op, op.together(final), {})
@@ -114,7 +145,7 @@ def _body(s: Session, op: HigherOrderOperator, call: Any, i: int, fn: Any) -> tu
     rest = list(call.operands[own:])
     with s.fake_mode, state.Suspended(state.FUNCTION_MODE):
         given = op.given(call, i)
-        first = [_copy(t) for t in given[: len(given) - len(rest)]]
+        first = [copy_of(t) for t in given[: len(given) - len(rest)]]
     recorder = s.recorder
     before = _changes(s)
     with recorder.scope() as scope:
@@ -125,7 +156,7 @@ def _body(s: Session, op: HigherOrderOperator, call: Any, i: int, fn: Any) -> tu
                 scope.given.append((t, t._version))
         out = s.call(fn, (*first, *rest), {})
         found = list(out) if isinstance(out, (tuple, list)) else out
-        result = _results(s, what, found)
+        result = results(s, what, found)
     if _changes(s) != before:
         raise Unsupported(
             f"A function given to {what} changes objects outside of it.", "Return what it computes."
@@ -138,7 +169,7 @@ def _body(s: Session, op: HigherOrderOperator, call: Any, i: int, fn: Any) -> tu
     return scope, result
 
 
-def _copy(t: Any) -> Any:
+def copy_of(t: Any) -> Any:
     """A tensor of the same geometry, which has a history where the original has."""
     if not is_tensor(t):
         return t
@@ -149,9 +180,9 @@ def _copy(t: Any) -> Any:
     return made
 
 
-def _results(s: Session, what: str, out: Any) -> Any:
+def results(s: Session, what: str, out: Any) -> Any:
     if isinstance(out, list):
-        return tuple([_results(s, what, v) for v in out])
+        return tuple([results(s, what, v) for v in out])
     if is_tensor(out) or sizes.is_symbolic(out):
         return s.recorder.argument(out)
     if is_plain(out):
@@ -184,9 +215,9 @@ def checkpoint(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         if scope.made(s.tensors[id(t)])
     ]  # fmt: skip
     nodes = tuple([s.tensors[id(t)].node for t in own])
-    module = _module(s, scope, "wrap_body", nodes)
+    made = module(s, scope, "wrap_body", nodes)
     operands = [v for v, _ in scope.lifted.values()]
-    node_args = (recorder.argument(module), *[recorder.argument(v) for v in operands])
+    node_args = (recorder.argument(made), *[recorder.argument(v) for v in operands])
     node = recorder.node(tag_activation_checkpoint, node_args, options, tuple(own))
     for i, t in enumerate(own):
         s.tensors[id(t)].node = recorder.item(node, i, t)

@@ -28,6 +28,7 @@ from flambeau._src.capture import (
     standard_calls,
     strings,
     tensor_calls,
+    transforms,
 )
 from flambeau._src.capture.interpreter import NULL
 from flambeau._src.capture.opcodes.names import value_of
@@ -738,6 +739,9 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _warn
     if name == "set_trace" and str(fn.__module__).partition(".")[0] in _DEBUGGERS:
         return _debugger
+    transform = transforms.handler(fn) if library.kind_of_code(code) == library.LEAF else None
+    if transform is not None:
+        return transform
     if name == "checkpoint" and fn is SLOTS.get("checkpoint"):
         return bodies.checkpoint
     if name == "apply" and code.co_qualname == "Function.apply" and library.kind_of_code(code):

@@ -139,6 +139,16 @@ class Recorder:
         self.told = scope.told  # symbols that a placeholder's shape tells
 
     @contextmanager
+    def within(self, scope: Scope) -> Iterator[None]:
+        """Within it that body is recorded further."""
+        outer = self.current
+        self._enter(scope)
+        try:
+            yield
+        finally:
+            self._enter(outer)
+
+    @contextmanager
     def scope(self) -> Iterator[Scope]:
         """Within it a body is recorded."""
         outer = self.current
