@@ -22,6 +22,7 @@ from flambeau._src.compiler.told import (
     disallow_in_graph,
     error_on_graph_break,
     forbid_in_graph,
+    nonstrict_trace,
     substitute_in_graph,
 )
 from flambeau.compiler import is_compiling
@@ -31,7 +32,7 @@ __all__ = [
     "decorators", "disallow_in_graph", "error_on_graph_break", "exc", "explain", "export",
     "external_utils", "forbid_in_graph", "graph_break", "is_compiling", "is_dynamo_supported",
     "is_inductor_supported", "list_backends", "lookup_backend", "mark_dynamic", "mark_static",
-    "mark_static_address", "maybe_mark_dynamic",
+    "mark_static_address", "maybe_mark_dynamic", "nonstrict_trace",
     "optimize", "optimize_assert", "register_backend", "reset", "run", "set_stance",
     "substitute_in_graph", "testing", "utils",
 ]  # fmt: skip

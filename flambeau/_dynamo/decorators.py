@@ -16,5 +16,6 @@ from flambeau._src.compiler.told import (  # noqa: F401
     disallow_in_graph,
     error_on_graph_break,
     forbid_in_graph,
+    nonstrict_trace,
     substitute_in_graph,
 )

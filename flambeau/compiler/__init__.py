@@ -18,6 +18,7 @@ from flambeau._src.compiler.stance import set_stance
 from flambeau._src.compiler.told import (
     allow_in_graph,
     assume_constant_result,
+    nonstrict_trace,
     substitute_in_graph,
 )
 from flambeau.compiler import config

@@ -723,6 +723,17 @@ def _wraps(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported("`functools.wraps` is used in the function.", "Wrap it outside.")
 
 
+def _enter_on_break(s: Session, args: Any, kwargs: Any) -> Any:
+    s.breaks_are_errors.append(bool(attributes.get(s, args[0], "error_on_graph_break")))
+
+
+def _exit_on_break(s: Session, args: Any, kwargs: Any) -> Any:
+    if s.breaks_are_errors:  # else it was entered before a break
+        s.breaks_are_errors.pop()
+
+
+#: Methods of what `error_on_graph_break` gives.
+_ON_BREAK: dict[str, Handler] = {"__enter__": _enter_on_break, "__exit__": _exit_on_break}
 _COMPILING = frozenset(("is_compiling", "is_dynamo_compiling"))
 
 
@@ -739,6 +750,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _warn
     if name == "set_trace" and str(fn.__module__).partition(".")[0] in _DEBUGGERS:
         return _debugger
+    if name in _ON_BREAK and code.co_qualname == f"_OnGraphBreak.{name}":
+        return _ON_BREAK[name]
     transform = transforms.handler(fn) if library.kind_of_code(code) == library.LEAF else None
     if transform is not None:
         return transform

@@ -39,7 +39,7 @@ from flambeau._src.capture.natives import (
     check_key,
     grade,
 )
-from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.outcome import Forbidden, Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, TypeSource
@@ -58,12 +58,15 @@ __all__ = ["call", "call_method", "inline", "run_pure"]
 _NATIVE_METHODS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.compile("").match))
 _NO_INLINE = 0x0080 | 0x0200  # coroutines, asynchronous generators
 _GENERATOR = 0x0020
+_NAMED = (types.FunctionType, types.BuiltinFunctionType, _native.Function, _native.Method)
 _TEXT = frozenset((repr, ascii, format))  # numbers that are not fixed have a text of their own
 
 
 def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`fn(*args, **kwargs)`."""
     kind = type(fn)
+    if s.options.refused and kind in _NAMED and fn in s.options.refused:
+        raise Unsupported(f"{fn.__name__} is not allowed in graphs.", "Remove disallow_in_graph.")
     if id(fn) in s.heap.opaque and kind in (*_NATIVE_METHODS, functools.partial):
         raise Unsupported(f"A {kind.__name__} of an outside object is called.")
     if kind is types.MethodType:
@@ -105,6 +108,8 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return handler(s, args, kwargs)
     options = s.options
     disabled = options.is_disabled is not None and options.is_disabled(fn)
+    if fn.__dict__.get("_dynamo_forbidden"):
+        raise Forbidden(f"Attempt to trace forbidden callable {fn}")
     if disabled or fn.__dict__.get("_torchdynamo_disable"):
         raise Unsupported(
             f"{fn.__qualname__} is marked as disabled.",
@@ -273,6 +278,8 @@ def _tensor_method(
 
 
 def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if cls.__dict__.get("_dynamo_forbidden"):
+        raise Forbidden(f"Attempt to trace forbidden callable {cls}")
     handler = builtin_calls.CLASSES.get(cls)
     if handler is not None:
         if not builtin_calls.fits(cls, args, kwargs):

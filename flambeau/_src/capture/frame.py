@@ -21,6 +21,7 @@ from flambeau._src.capture.interpreter import (
 from flambeau._src.capture.outcome import (
     Captured,
     CaptureOptions,
+    Forbidden,
     GraphBreak,
     InternalError,
     Raised,
@@ -83,6 +84,7 @@ def capture(
             return _attempt(session, frame, code, stop, limit)
         except Unsupported as found:
             found.__traceback__ = found.__context__ = None  # they hold the program's objects
+            found.error = session.breaks_are_errors[-1] if session.breaks_are_errors else None
             if found.whole:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
             if limit is not None and (stop is None or session.step >= stop):
@@ -94,6 +96,8 @@ def capture(
             stop, limit = session.step, found
             if found.where is None:
                 found.where, found.stack = frame.where(), (frame.where(),)
+        except Forbidden:
+            raise
         except Raised as raised:
             raise InternalError(
                 f"An exception of the program escaped: {raised.error!r}", frame.where()
@@ -123,7 +127,8 @@ def _where(limit: Unsupported, frame: Frame) -> tuple[str, int, str]:
 
 def _breaks(limit: Unsupported, frame: Frame) -> tuple[GraphBreak, ...]:
     where = _where(limit, frame)
-    return (GraphBreak(limit.reason, limit.remedy, where, limit.stack or (where,)),)
+    stack = limit.stack or (where,)
+    return (GraphBreak(limit.reason, limit.remedy, where, stack, limit.error),)
 
 
 def _outer_frame(
@@ -169,9 +174,7 @@ def _attempt(
             code = own  # `frame.code` may be another one that is equal
         return _captured(session, emission.region, code, [], [])
     assert limit is not None
-    reason = GraphBreak(
-        limit.reason, limit.remedy, _where(limit, frame), limit.stack or (frame.where(),)
-    )
+    (reason,) = _breaks(limit, frame)
     emission = Emission(session, frame, _own_cells(frame))
     code, resumes = resume.broken(session, frame, emission)
     breaks = [] if isinstance(limit, Round) else [reason]

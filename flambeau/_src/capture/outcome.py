@@ -16,6 +16,7 @@ from flambeau._src.ir.graph import Graph
 __all__ = [
     "CaptureOptions",
     "Captured",
+    "Forbidden",
     "GraphBreak",
     "InternalError",
     "Raised",
@@ -34,6 +35,7 @@ class Unsupported(BaseException):
         self.reason = reason
         self.whole = whole  # the function must run as it is: what follows needs its own frame
         self.remedy = remedy or "Move this out of the compiled function, or accept the break."
+        self.error: bool | None = None
         self.where: tuple[str, int, str] | None = None
         self.stack: tuple[tuple[str, int, str], ...] = ()
 
@@ -43,6 +45,13 @@ class Round(Unsupported):
 
     def __init__(self) -> None:
         super().__init__("A round of a loop ends.")
+
+
+class Forbidden(AssertionError):
+    """The program calls what no capture may meet: raised to whoever called it."""
+
+    __module__ = "builtins"
+    __qualname__ = "AssertionError"
 
 
 class Raised(BaseException):
@@ -69,6 +78,7 @@ class GraphBreak:
     remedy: str
     where: tuple[str, int, str]  # file, line, function: the innermost frame
     user_stack: tuple[tuple[str, int, str], ...]  # outermost first
+    error: bool | None = None  # what the program says: it is one, or is none
 
     def __str__(self) -> str:
         file, line, function = self.where
@@ -113,6 +123,7 @@ class CaptureOptions:
         sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
             they changed; kept from one capture to the next.
         is_disabled: whether a function must not be captured.
+        refused: functions that end the graph.
         leaves: functions that are one node of the graph although they are Python.
         substitutes: functions to interpret in place of others.
         constants: functions whose result counts as a constant.
@@ -130,6 +141,7 @@ class CaptureOptions:
     sizes: dict[str, list[int | None]] | None = None
     is_disabled: Callable[[Any], bool] | None = None
     leaves: set[Any] = field(default_factory=set)
+    refused: set[Any] = field(default_factory=set)
     substitutes: dict[Any, Any] = field(default_factory=dict)
     constants: set[Any] = field(default_factory=set)
     resumes: dict[Any, Any] = field(default_factory=dict)

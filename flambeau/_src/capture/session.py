@@ -93,6 +93,7 @@ class Session:
             allow_non_fake_inputs=True, shape_env=self.shape_env, static_shapes=True
         )
         self.sized: list[tuple[Any, Any]] = []  # (source, fake form) of tensors with symbolic sizes
+        self.breaks_are_errors: list[bool] = []  # what the program says, innermost last
         self.numbers: dict[Any, Any] = {}  # symbolic ints that came from outside, by source
         self.heap = Heap(self)
         self.tensors: dict[int, TensorInfo] = {}

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.frame import capture
-from flambeau._src.capture.outcome import Captured, CaptureOptions, Skip
+from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
 from flambeau._src.compiler import (
     aot,
     containment,
@@ -304,6 +304,7 @@ class _Frame:
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
             is_disabled=told.is_disabled,
             leaves=told.LEAVES,
+            refused=told.BREAKS,
             substitutes=told.SUBSTITUTES,
             constants=told.CONSTANTS,
             resumes=compiler.resumes,
@@ -314,6 +315,8 @@ class _Frame:
                 step.artefact = captured = capture(
                     self.code, self.arguments, self.globals, self.builtins, self.function, options
                 )
+        except Forbidden:
+            raise
         except Exception as error:
             raise StageFailed(_CAPTURE, error) from error
         return captured
@@ -360,7 +363,8 @@ class _Frame:
         for found in breaks:
             COUNTERS["graph_break"][found.reason] += 1
             logs.show("graph_breaks", containment.break_text(found), self.entry)
-        if breaks and self.compiler.options.fullgraph:
+        strict = self.compiler.options.fullgraph
+        if breaks and (strict if breaks[0].error is None else breaks[0].error):
             raise errors.Unsupported(
                 containment.break_text(breaks[0]), real_stack=containment.frames_of(breaks[0])
             )

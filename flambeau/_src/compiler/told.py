@@ -25,6 +25,7 @@ __all__ = [
     "forbid_in_graph",
     "is_disabled",
     "may_capture",
+    "nonstrict_trace",
     "offer",
     "place",
     "stand_for",
@@ -159,8 +160,6 @@ def offer(code: CodeType) -> None:
 class _OnGraphBreak(ContextDecorator):
     """Within it a graph break is an error (True) or not (False), whatever `fullgraph` says."""
 
-    _dynamo_forbidden = True
-
     def __init__(self, error_on_graph_break: bool) -> None:
         self.error_on_graph_break = error_on_graph_break
 
@@ -201,6 +200,13 @@ def allow_in_graph(fn: Any) -> Any:
     BREAKS.discard(fn)
     LEAVES.add(fn)
     return fn
+
+
+def nonstrict_trace(traceable_fn: Any) -> Any:
+    """Take a function for one operator of a captured graph; what differentiates the graph ahead of
+    time runs it. Returns it. AssertionError for what cannot be called."""
+    assert callable(traceable_fn), "nonstrict_trace expects a callable"
+    return allow_in_graph(traceable_fn)
 
 
 def disallow_in_graph(fn: Any) -> Any:
