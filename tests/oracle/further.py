@@ -25,6 +25,6 @@ FUNCTIONS = {
         special.modified_bessel_k0 special.modified_bessel_k1 special.ndtr special.ndtri
         special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1
         special.spherical_bessel_j0 special.xlog1py special.zeta i0 igamma
-        igammac polygamma|polygamma_n_0
+        igammac
         mvlgamma|mvlgamma_p_1 mvlgamma|mvlgamma_p_3""",
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import info
 from flambeau._src.ops import series
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Pointwise
@@ -48,7 +49,7 @@ def scaled_i(k: Any, order: int, a: Any) -> Any:
 def modified_i(k: Any, order: int, x: Any, scaled: bool) -> Any:
     a = k.abs(x)
     value = scaled_i(k, order, a)
-    value = value if scaled else k.where(k.isinf(a), a, value * k.exp(a))
+    value = value if scaled else k.where(k.isinf(a), float("nan"), value * k.exp(a))
     return k.where(k.isnan(x), x, k.where(x < 0, -value, value) if order else value)
 
 
@@ -82,7 +83,7 @@ def bessel_j(k: Any, order: int, x: Any) -> Any:
     size, p, q = _waves(k, order, b)
     angle = b - (0.75 * PI if order else 0.25 * PI)
     far = size * (p * k.cos(angle) - q * k.sin(angle))
-    value = k.where(a <= 8, near, k.where(k.isinf(a), 0.0, far))
+    value = k.where(a <= 8, near, k.where(k.isinf(a), float("nan"), far))
     value = k.where(x < 0, -value, value) if order else value
     return k.where(k.isnan(x), x, value)
 
@@ -96,7 +97,7 @@ def bessel_y(k: Any, order: int, x: Any) -> Any:
     size, p, q = _waves(k, order, b)
     angle = b - (0.75 * PI if order else 0.25 * PI)
     far = size * (p * k.sin(angle) + q * k.cos(angle))
-    value = k.where(x <= 8, near, k.where(k.isinf(b), 0.0, far))
+    value = k.where(x <= 8, near, k.where(k.isinf(b), float("nan"), far))
     value = k.where(x == 0, -INFINITY, k.where(x < 0, float("nan"), value))
     return k.where(k.isnan(x), x, value)
 
@@ -177,8 +178,8 @@ def declare(
 
 
 def _share(g: Any, x: Any, out: Any, whole: Any, at_zero: float) -> Any:
-    """whole(x), and at_zero where x is 0."""
-    zero = x == 0
+    """whole(x), and at_zero where x is next to 0 (as torch has it, where it is NaN too)."""
+    zero = aten.logical_not(aten.abs(x) > info.finfo(x.dtype).eps)
     some = aten.where(zero, aten.ones((), dtype=x.dtype, device=x.device), x)
     limit = aten.full((), at_zero, dtype=x.dtype, device=x.device)
     return g * aten.where(zero, limit, whole(some))

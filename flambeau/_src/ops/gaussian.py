@@ -13,7 +13,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import series
 from flambeau._src.ops.bessel import chebyshev, declare
 from flambeau._src.ops.call import aten, method
-from flambeau._src.ops.kinds import Composite, Opaque
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.numeric import PI, Computed, only_floating, refuse
 from flambeau._src.ops.promote import result_type
 
@@ -242,6 +242,15 @@ class Mvlgamma(Opaque):
         shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
         parts = aten.lgamma(aten.add(aten.unsqueeze(x, -1), shifts))
         return aten.add(aten.sum(parts, [-1]), p * (p - 1) / 4 * math.log(PI))
+
+    def vjp(b: Any, g: Any, x: Any, p: int) -> Any:
+        shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
+        parts = aten.digamma(aten.add(aten.unsqueeze(x, -1), shifts))
+        return g * aten.sum(parts, [-1])
+
+    def meta(x: Tensor, p: int) -> TensorSpec:
+        kind = x.dtype if x.dtype.is_floating_point else state.process.default_dtype
+        return TensorSpec(x.shape, kind, x.device)
 
     def samples(s: Any) -> Iterator[Any]:
         yield s.sample(s.tensor((3, 4), 2.0, 5.0), 3)

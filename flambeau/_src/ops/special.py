@@ -180,7 +180,7 @@ class SpecialEntr(Pointwise):
     reference = "scipy.special.entr"
 
     def expr(k: Any, x: Any) -> Any:
-        inside = k.where(x > 0, -x * k.log(x), k.where(x == 0, x * 0, x * 0 - float("inf")))
+        inside = k.where(x > 0, -x * k.log(x), k.where(x == 0, x * 0, float("-inf")))
         return k.where(k.isnan(x), x, inside)
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
