@@ -125,7 +125,9 @@ def test_compiled(op: Any) -> None:
 
         def run(fn: Any, tensors: Any = tensors, fixed: Any = fixed) -> list[Any]:
             leaves = [
-                t.detach().clone().requires_grad_(
+                t.detach()
+                .clone()
+                .requires_grad_(
                     t.is_floating_point() and id(t) not in fixed and not op.decl.no_formula
                 )
                 for t in tensors

@@ -29,7 +29,8 @@ def raised(error: BaseException) -> None:
 
 def finished() -> Iterator[Any]:
     """A generator that has come to its end."""
-    made = (x for x in tuple[Any, ...]())
+    nothing: tuple[Any, ...] = ()
+    made = (x for x in nothing)
     next(made, None)
     return made
 

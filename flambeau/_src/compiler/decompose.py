@@ -21,6 +21,10 @@ from flambeau._src.ops.overload import overload_of
 __all__ = ["aten", "decompositions", "document", "primitives"]
 
 
+#: Instructions that bring values in.
+_GIVEN = ("load", "load_row", "const", "param")
+
+
 def functional() -> list[Op]:
     """All overloads of the library's own operators that write nothing, by name."""
     found = [o for p in list(PACKETS.values()) for o in resolve_lazy(p)]
@@ -45,7 +49,7 @@ def scalar_operations() -> list[str]:
                 kernel = lower(op.decl.expr, "map", (dtype,) * count, (dtype,))
             except Exception:  # it has scalars, or is not meant for this dtype
                 continue
-            used.update(i.op for i in kernel.insts if i.op not in ("load", "load_row", "const", "param"))
+            used.update(i.op for i in kernel.insts if i.op not in _GIVEN)
     return sorted(used)
 
 
