@@ -324,13 +324,12 @@ def _of_module(s: Session, module: Any, name: str) -> Any:
         module.__name__
     ):
         value = s.native(getattr, module, name)
-        if (
+        if library.is_library(module.__name__) and (
             type(value) in ATOMS
             or is_reference(value)
             or isinstance(value, (types.FunctionType, types.ModuleType))
+            or (callable(value) and library.is_library(type(value).__module__))
         ):
-            return value
-        if callable(value) and library.is_library(type(value).__module__):
             return value
         return s.heap.enter(value, AttrSource(ModuleSource(module.__name__), name))
     if name not in d:
@@ -501,11 +500,11 @@ def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
         raise Unsupported(f"The attribute {name} of a {kind.__name__} is set.")
     attr = lookup(kind, name)
     known = s.heap.known(obj)
+    if name in ("__class__", "__dict__"):
+        raise Unsupported(f"`{name}` of an object is set.")
     if attr is not MISSING and _is_data(attr):
         _set_data(s, obj, kind, known, name, attr, value)
         return
-    if name in ("__class__", "__dict__"):
-        raise Unsupported(f"`{name}` of an object is set.")
     if known is not None:
         if known.real is not obj:
             raise Unsupported(f"An attribute of a {kind.__name__} from outside is set.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from flambeau._src import _native
@@ -25,9 +24,7 @@ __all__ = ["Checker", "build"]
 def build(guards: Sequence[Guard]) -> Checker:
     """The checker of these guards, which hold for a call if all of them do."""
     return Checker(
-        tuple(
-            replace(g, expected=frozen(g.expected)) if g.kind is Kind.STATE else g for g in guards
-        )
+        tuple(g.expecting(frozen(g.expected)) if g.kind is Kind.STATE else g for g in guards)
     )
 
 

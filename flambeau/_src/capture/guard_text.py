@@ -195,6 +195,8 @@ def _expression(guard: Guard, scope: dict[str, Any]) -> str:
         return f"all_different({', '.join(listed)})"
     if kind is Kind.MODULE_TREE:
         return f"unchanged({named(want, 'modules')}, L, G)"
+    if guard.gone:
+        return "False"
     if kind is Kind.ID:
         weak = weak_to(want)
         return f"{v} is {named(want)}" if weak is None else f"{v} is {named(weak, 'ref')}()"

@@ -43,23 +43,46 @@ class Kind(enum.Enum):
     PYTHON = "a Python predicate"  # E: callable of v; last resort, slow, named in explain
 
 
-@dataclass(frozen=True, slots=True)
 class Guard:
     """One record.
 
     `source` is None for STATE. `reason` is a sentence for people; `where` the user's (file, line,
     function) that made the capture look; `stage` the stage that added it. `names` binds the names
     in a SHAPE text to sources of ints (sizes: `ItemSource(CallSource(x, "size"), 0)`, or int
-    arguments).
+    arguments). The object of an ID guard is held weakly: it may end while compiled code is kept,
+    and no other object is it then.
     """
 
-    kind: Kind
-    source: Source | None
-    expected: Any = None
-    reason: str = ""
-    where: tuple[str, int, str] | None = None
-    stage: str = "capture"
-    names: tuple[tuple[str, Source], ...] = ()
+    __slots__ = ("_expected", "_weak", "kind", "names", "reason", "source", "stage", "where")
+
+    def __init__(
+        self, kind: Kind, source: Source | None, expected: Any = None, reason: str = "",
+        where: tuple[str, int, str] | None = None, stage: str = "capture",
+        names: tuple[tuple[str, Source], ...] = (),
+    ) -> None:  # fmt: skip
+        self.kind, self.source, self.reason, self.where = kind, source, reason, where
+        self.stage, self.names = stage, names
+        self._expected = expected
+        self._weak = kind is Kind.ID and type(expected).__weakrefoffset__ != 0
+        if self._weak:
+            self._expected = weakref.ref(expected)
+
+    @property
+    def expected(self) -> Any:
+        """What is expected of the value; None for an object that has ended."""
+        return self._expected() if self._weak else self._expected
+
+    @property
+    def gone(self) -> bool:
+        """Whether the object has ended: the guard holds no more."""
+        return self._weak and self._expected() is None
+
+    def expecting(self, value: Any) -> Guard:
+        """The same guard with another expectation."""
+        return Guard(self.kind, self.source, value, self.reason, self.where, self.stage, self.names)
+
+    def __repr__(self) -> str:
+        return f"Guard({self.kind.name}, {self.source}, {self.expected!r})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,5 +71,7 @@ def is_module_code(code: CodeType) -> bool:
 
 def is_module(value: Any) -> bool:
     """Whether the object is an nn.Module that counts its mutations."""
+    if not any("_call_impl" in base.__dict__ for base in type(value).__mro__):
+        return False  # asking any object for `__dict__` may make it one
     d = getattr(value, "__dict__", None)
     return isinstance(d, dict) and "_stamp" in d and "_parameters" in d and "_modules" in d

@@ -32,6 +32,9 @@ def import_name(s: Session, f: Frame, i: Instruction) -> None:
         )
     if not fromlist and not level:
         module = sys.modules[name.partition(".")[0]]
+    for wanted in fromlist or ():
+        if hasattr(module, "__path__") and wanted not in module.__dict__:
+            raise Unsupported(f"{wanted} of the package {name} may be imported for the first time.")
     f.stack.append(module)
 
 
