@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import unittest
-from types import CodeType
+from pathlib import Path
 from typing import Any
 
 import flambeau._dynamo  # noqa: F401  (announces the back ends)
@@ -27,6 +27,7 @@ from flambeau._src.capture import frames
 from flambeau._src.compiler.backends import lookup
 from flambeau._src.compiler.driver import Compiler, Options
 from flambeau._src.compiler.history import COUNTERS
+from tests.capture.soundness_differences import DIFFERENT
 
 MODULES = (
     "test_heapq test_bisect test_textwrap test_string test_fractions test_list test_dict test_set "
@@ -34,26 +35,21 @@ MODULES = (
     "test_collections test_json test_re test_statistics test_decimal test_random"
 ).split()
 
-# Tests that look at code objects, at the frames of a traceback, or at how deep the stack is.
-EXPECTED = {
-    "test_collections.TestNamedTuple.test_factory": "`sys._getframe(1)` after a graph break",
-    "test_contextlib.TestExitStack.test_exit_exception_traceback": "the names of frames",
-}
-# Tests that change what the compiler itself runs on; they are not run.
-LEFT_OUT = (
-    "test_lru_reentrancy_with_len",  # another `builtins.len`
-    "test_handle_frame_object_in_creation",  # the whole stack is read at every collection
-)
+#: What takes seconds; runs with the other tests.
+QUICK = ("test_bisect", "test_textwrap")
+#: More of Python's library, for those who look for what the issue's list does not show.
+MORE = (
+    "test_deque test_copy test_operator test_math test_typing test_pprint test_argparse "
+    "test_configparser test_csv test_datetime test_difflib test_ast test_tokenize test_descr "
+    "test_scope test_exceptions test_with test_patma test_unpack test_extcall "
+    "test_named_expressions test_compare test_contains test_iter test_slice test_augassign"
+).split()
+RECORDS = Path(__file__).parents[2] / "bench" / "results" / "soundness.json"
 
 
 def run(captured: bool, modules: list[str], only: str | None, seconds: float) -> dict[str, Any]:
     """The tests of the modules in this process: their failures, and what was captured."""
     suite = unittest.TestSuite()
-
-    def left_in(found: unittest.TestSuite | unittest.TestCase) -> unittest.TestSuite:
-        cases = [found] if isinstance(found, unittest.TestCase) else map(left_in, found)
-        return unittest.TestSuite(c for c in cases if not str(c).startswith(LEFT_OUT))
-
     loader = unittest.TestLoader()
     if only:
         loader.testNamePatterns = [f"*{only}*"]
@@ -62,7 +58,7 @@ def run(captured: bool, modules: list[str], only: str | None, seconds: float) ->
             module = importlib.import_module(f"test.{name}")
         except (ImportError, unittest.SkipTest):
             continue  # of another version of Python
-        suite.addTests(left_in(loader.loadTestsFromModule(module)))
+        suite.addTests(loader.loadTestsFromModule(module))
     logging.disable(logging.CRITICAL)
     faulthandler.dump_traceback_later(seconds, exit=True)
     runner = unittest.TextTestRunner(stream=io.StringIO(), verbosity=0)
@@ -84,14 +80,6 @@ def run(captured: bool, modules: list[str], only: str | None, seconds: float) ->
 
 class _Counting(Compiler):
     """A compiler that is told how its captures went."""
-
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-        self.contained: collections.Counter[str] = collections.Counter()
-
-    def __call__(self, code: CodeType, *rest: Any) -> CodeType | None:
-        """As the compiler does."""
-        return super().__call__(code, *rest)
 
     def counts(self) -> dict[str, Any]:
         """Frames by outcome, and the reasons."""
@@ -122,64 +110,117 @@ def apart(name: str, captured: bool, only: str | None, seconds: float) -> dict[s
     return found
 
 
-def compare(name: str, given: argparse.Namespace, totals: collections.Counter[str]) -> int:
-    """One module both ways; how many tests fail that did not."""
+def compare(name: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One module both ways: the tests that fail and did not, and how frames were captured."""
     plain = apart(name, False, given.only, given.seconds)
+    found: dict[str, Any] = {"tests": plain["run"], "plain_s": plain["seconds"]}
     try:
         got = apart(name, True, given.only, given.seconds)
     except RuntimeError as e:
         print(f"CRASH {name}: {e}", flush=True)
-        return 1
-    new = 0
+        return {**found, "crash": str(e)[:300], "new": {name: "crash"}}
+    new = {}
     for test, why in got["failed"].items():
         if test in plain["failed"]:
             continue
-        known = EXPECTED.get(test.removeprefix("test."))
-        new += known is None
-        text = why[-given.text :]
-        print(f"{'expected' if known else 'NEW'} {test}: {known or text}")
+        print(f"NEW {test}: {why[-given.text :]}")
+        new[test] = DIFFERENT.get(test.removeprefix("test."), why.splitlines()[-1][:200])
     counts = got["counts"]
-    skipped = sum(counts["skips"].values())
-    errors = sum(counts["contained"].values())
-    print(
-        f"{name}: {got['run']} tests, {plain['seconds']} s plain, {got['seconds']} s captured; "
-        f"frames: {counts['whole']} whole, {counts['broken']} with breaks, {skipped} skipped, "
-        f"{errors} failed in the compiler; {new} new failures",
-        flush=True,
+    top = {kind: _most(counts[kind], 5) for kind in ("breaks", "skips", "contained")}
+    skipped, failed = (sum(counts[kind].values()) for kind in ("skips", "contained"))
+    found |= {
+        "captured_s": got["seconds"], "whole": counts["whole"], "with_breaks": counts["broken"],
+        "skipped": skipped, "failed_in_compiler": failed, "new": new, "reasons": top,
+    }  # fmt: skip
+    print(_row(name, found), flush=True)
+    return found
+
+
+def _most(reasons: dict[str, int], n: int) -> dict[str, int]:
+    """The commonest reasons: their first sentence, without what names a class or function."""
+    counted: collections.Counter[str] = collections.Counter()
+    for reason, times in reasons.items():
+        counted[reason.split(". ")[0][:120]] += times
+    return dict(counted.most_common(n))
+
+
+_HEAD = f"{'module':20}{'tests':>6}{'new':>5}{'whole':>7}{'breaks':>8}{'skipped':>9}{'errors':>8}"
+
+
+def _row(name: str, found: dict[str, Any]) -> str:
+    if "crash" in found:
+        return f"{name:20}{found['tests']:6}  did not come to its end: {found['crash'][:60]!r}"
+    return (
+        f"{name:20}{found['tests']:6}{len(found['new']):5}{found['whole']:7}"
+        f"{found['with_breaks']:8}{found['skipped']:9}{found['failed_in_compiler']:8}"
+        f"   {found['plain_s']} s plain, {found['captured_s']} s captured"
     )
-    for what in ("whole", "broken"):
-        totals[what] += counts[what]
-    totals["tests"] += got["run"]
-    for kind in ("breaks", "skips", "contained"):
-        for reason, n in counts[kind].items():
-            totals[f"{kind}: {reason}"] += n
-    return new + errors
+
+
+def show(records: dict[str, dict[str, Any]], top: int) -> None:
+    """The table of all that is recorded, by version of Python, and the commonest reasons."""
+    for version, modules in sorted(records.items()):
+        print(f"\nPython {version}\n{_HEAD}")
+        reasons: collections.Counter[tuple[str, str]] = collections.Counter()
+        for name, found in modules.items():
+            print(_row(name, found))
+            for kind, counted in found.get("reasons", {}).items():
+                for reason, n in counted.items():
+                    reasons[kind, reason] += n
+        new = sum(len(found["new"]) for found in modules.values())
+        total = collections.Counter[str]()
+        for found in modules.values():
+            for what in ("tests", "whole", "with_breaks", "skipped"):
+                total[what] += found.get(what, 0)
+        print(
+            f"{len(modules)} modules, {total['tests']} tests, {new} new failures; frames: "
+            f"{total['whole']} whole, {total['with_breaks']} with breaks, "
+            f"{total['skipped']} skipped"
+        )
+        for (kind, reason), n in reasons.most_common(top):
+            print(f"{n:8} {kind}: {reason}")
+        for name, found in modules.items():
+            for test, why in found["new"].items():
+                print(f"  new in {name}: {test}: {why}")
 
 
 def main() -> int:
     """Compare with the tests as they run by themselves; 1 if something new fails."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("modules", nargs="*", default=MODULES)
+    parser.add_argument("modules", nargs="*", default=MODULES, help="or: quick, more")
     parser.add_argument("--run", choices=["plain", "captured"])
     parser.add_argument("--only", help="tests whose names contain this")
-    parser.add_argument("--seconds", type=float, default=300, help="for a module")
+    parser.add_argument("--seconds", type=float, default=600, help="for a module")
     parser.add_argument("--text", type=int, default=300, help="characters of a failure's text")
-    parser.add_argument("--top", type=int, default=12, help="reasons of each kind")
+    parser.add_argument("--top", type=int, default=12, help="reasons")
+    parser.add_argument("--record", action="store_true", help=f"into {RECORDS.name}")
+    parser.add_argument("--table", action="store_true", help="only show what is recorded")
     given = parser.parse_args()
+    modules = {"quick": QUICK, "more": MORE}.get(given.modules[0], given.modules)
     if given.run:
         print(json.dumps(run(given.run == "captured", given.modules, given.only, given.seconds)))
         return 0
-    totals: collections.Counter[str] = collections.Counter()
-    new = sum(compare(name, given, totals) for name in given.modules)
-    for kind in ("breaks", "skips", "contained"):
-        chosen = {k: n for k, n in totals.items() if k.startswith(kind + ": ")}
-        for reason, n in collections.Counter(chosen).most_common(given.top):
-            print(f"{n:6} {reason}")
-    print(
-        f"{totals['tests']} tests, {totals['whole']} frames whole, {totals['broken']} with breaks; "
-        f"{new} new failures or errors on Python {sys.version.split()[0]}"
-    )
-    return int(new > 0)
+    if given.table:
+        show(json.loads(RECORDS.read_text()), given.top)
+        return 0
+    version = ".".join(map(str, sys.version_info[:3]))
+    print(_HEAD)
+    here: dict[str, dict[str, Any]] = {}
+    for name in modules:
+        here[name] = compare(name, given)
+        if given.record:
+            record(version, name, here[name])
+    show({version: here}, given.top)
+    return int(any(found["new"] or found["failed_in_compiler"] for found in here.values()))
+
+
+def record(version: str, name: str, found: dict[str, Any]) -> None:
+    """Put one module's result with those of others, in the order of the list."""
+    known = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
+    modules = {**known.get(version, {}), name: found}
+    order = {m: i for i, m in enumerate([*MODULES, *MORE])}
+    known[version] = dict(sorted(modules.items(), key=lambda kv: order.get(kv[0], len(order))))
+    RECORDS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def _new(
             return s.raise_(TypeError(f"{cls.__name__}() takes no arguments"))
         if stateful(cls):
             raise Unsupported(f"A {cls.__name__} is made, which native code does not allow.")
-        if hasattr(cls, "__del__"):
+        if type(getattr(cls, "__del__", None)) is types.FunctionType:
             raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
         return s.heap.made(object.__new__(cls))
     if issubclass(cls, (BaseException, types.SimpleNamespace)):

@@ -21,6 +21,8 @@ __all__ = ["Guard", "GuardLog", "Kind", "ModuleFacts", "SealedGuards", "TensorFa
 class Kind(enum.Enum):
     """What is checked of the value v at the source; `expected` is E."""
 
+    __hash__ = object.__hash__  # an Enum's own is Python code
+
     TYPE = "type(v) is E"
     ID = "v is E"  # modules, classes and functions are referred to weakly
     EQUALS = "type(v) is type(E) and v == E"  # constants; floats by bits, NaN equals itself

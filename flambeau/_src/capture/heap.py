@@ -86,6 +86,7 @@ class Heap:
 
     def enter(self, value: Any, source: Source) -> Any:
         """The inside form of an outside object that is found at `source`, guarded."""
+        self.session.went_on()
         kind = type(value)
         if kind in ATOMS:
             if value is None:
@@ -128,7 +129,7 @@ class Heap:
             return self._know(value, made, source).inside
         if kind is types.GeneratorType:
             return self._enter_opaque(value, source)
-        if hasattr(kind, "__del__"):
+        if type(getattr(kind, "__del__", None)) is types.FunctionType:
             raise Unsupported(f"A {kind.__name__} is told of its end, which may come earlier.")
         if kind is functools.partial and not value.__reduce__()[2][3]:  # `__dict__` would make one
             self.guard(Kind.TYPE, source, kind)

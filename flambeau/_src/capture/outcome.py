@@ -116,7 +116,8 @@ class CaptureOptions:
             gives guards for the code as it is.
         own_caches: what stands under `functools.lru_cache` is called, with its cache; else it is
             interpreted without one, as PyTorch does it.
-        longest: how many jumps and calls are followed before the graph ends; 0: all.
+        longest: how many jumps, calls and outside objects are followed before the graph ends; 0:
+            all.
         dynamic: None, True or False, as `compile` takes it.
         scalars, shapes: whether numbers (`.item()`) and sizes (`nonzero`) that only running will
             tell are symbols; otherwise they end the graph.

@@ -32,11 +32,12 @@ from flambeau._src.capture.bytecode import (
 from flambeau._src.capture.bytecode.decode import decode
 from flambeau._src.capture.emit import Emission, begin, finish
 from flambeau._src.capture.going_on import Again
-from flambeau._src.capture.interpreter import LOOP_PREFIX, NULL, Frame, Handling, Pending
+from flambeau._src.capture.interpreter import LOOP_PREFIX, NULL, Frame, Handling, Pending, prepare
 from flambeau._src.capture.iteration import END_FOR_KEEPS_ITERATOR
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.scopes import NULL_FIRST
 from flambeau._src.capture.source import LocalSource
+from flambeau._src.capture.tables import PREPARED
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -501,5 +502,5 @@ def _origin(session: Session, code: CodeType) -> tuple[CodeType, int, bool]:
 
 def _shift(code: CodeType, origin: CodeType) -> int:
     """How many instructions further an instruction of the original stands in the resume code."""
-    mine, theirs = decode(code).instructions, decode(origin).instructions
+    mine, theirs = prepare(code, PREPARED).steps, prepare(origin, PREPARED).steps
     return len(mine) - len(theirs)

@@ -108,7 +108,7 @@ class Session:
         self.arguments: set[int] = set()  # the outermost frame's, by identity
         self.depth = 0
         self.longest = options.longest
-        self.moves = 0  # jumps and calls
+        self.moves = 0  # jumps, calls, objects that entered
         self.step = 0  # instructions of the outermost frame that were run
 
     def where(self) -> tuple[str, int, str] | None:
@@ -136,10 +136,10 @@ class Session:
         self.frame = self.handled = None
 
     def went_on(self) -> None:
-        """Count a jump or a call; the graph ends where there were too many."""
+        """Count a jump, a call or an object; the graph ends where there were too many."""
         self.moves += 1
         if self.moves == self.longest:
-            raise Unsupported(f"More than {self.longest} jumps and calls are made.")
+            raise Unsupported(f"More than {self.longest} jumps, calls and objects are met.")
 
     def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call what is no part of the capture; what it raises is raised in the program."""

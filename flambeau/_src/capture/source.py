@@ -96,15 +96,25 @@ class ModuleSource(RootSource):
 
 
 class StepSource(Source):
-    """One step from another source."""
+    """One step from another source. Its hash is kept: paths are long, and looked up often."""
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields: Any = self.__match_args__  # type: ignore[attr-defined]
+            made = hash((type(self), *[getattr(self, name) for name in fields]))
+            object.__setattr__(self, "_hash", made)
+            return made
 
 
 @dataclass(frozen=True, slots=True)
 class AttrSource(StepSource):
     """`base.name`; with `raw` the entry of the instance's `__dict__`, descriptors left aside."""
 
+    __hash__ = StepSource.__hash__
     base: Source
     name: str
     raw: bool = False
@@ -119,6 +129,7 @@ class AttrSource(StepSource):
 class ItemSource(StepSource):
     """`base[key]`: `key` is a constant (int, str, ...), hashed as such."""
 
+    __hash__ = StepSource.__hash__
     base: Source
     key: Any
 
@@ -130,6 +141,7 @@ class ItemSource(StepSource):
 class KeySource(StepSource):
     """The key at a place of a dict: for keys that are no constants."""
 
+    __hash__ = StepSource.__hash__
     base: Source
     index: int
 
@@ -141,6 +153,7 @@ class KeySource(StepSource):
 class TypeSource(StepSource):
     """`type(base)`."""
 
+    __hash__ = StepSource.__hash__
     base: Source
 
     def text(self) -> str:
@@ -151,6 +164,7 @@ class TypeSource(StepSource):
 class CallSource(StepSource):
     """`base.name()`: methods without arguments and effects, such as `t.size()`."""
 
+    __hash__ = StepSource.__hash__
     base: Source
     name: str
 

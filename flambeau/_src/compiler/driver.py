@@ -11,6 +11,7 @@ the user's line and a remedy and counted, and what cannot be compiled runs eager
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import sys
 import threading
@@ -49,7 +50,7 @@ __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LOCK = threading.RLock()
-_LONGEST = 5_000  # jumps and calls of a capture that need not meet a tensor
+_LONGEST = 5_000  # jumps, calls and objects of a capture that need not meet a tensor
 _CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
 _GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.")
 
@@ -192,11 +193,15 @@ class Compiler:
         known.calls += 1
         if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
             return None
+        if not told.builtins_are_own():
+            return None
         frame = _Frame(self, code, arguments, globals_, builtins, function, known)
         if not STANCE.plain and not recompiling.stance_allows(frame):
             return None
         versions, plain = len(known.entries), len(known.plain)
         before = frames.set_callback(None)
+        collecting = gc.isenabled()
+        gc.disable()  # a capture makes much and leaves little; finalizers find no half of it
         try:
             with _LOCK:
                 for entry in known.entries[versions:] + known.plain[plain:]:  # by another thread
@@ -204,6 +209,8 @@ class Compiler:
                         return entry.code
                 return frame.compile()
         finally:
+            if collecting:
+                gc.enable()
             frames.set_callback(before)
 
     def _known(self, code: CodeType) -> _Known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import os
 import weakref
@@ -20,6 +21,7 @@ __all__ = [
     "SUBSTITUTES",
     "allow_in_graph",
     "assume_constant_result",
+    "builtins_are_own",
     "disallow_in_graph",
     "error_on_graph_break",
     "forbid_in_graph",
@@ -149,6 +151,21 @@ def _holds_tensor(value: Any, depth: int) -> bool:
     if isinstance(inside, dict) and not isinstance(value, (type, ModuleType)):
         return depth > 1 and any(_holds_tensor(v, depth - 2) for v in list(inside.values()))
     return False
+
+
+#: Builtins that the compiler itself is written with; programs replace the others at will.
+_BUILTINS = tuple(
+    (name, value)
+    for name, value in vars(builtins).items()
+    if callable(value)
+    and name not in ("__import__", "breakpoint", "exit", "help", "input", "open", "print", "quit")
+)
+
+
+def builtins_are_own() -> bool:
+    """Whether no builtin is replaced that the compiler would call."""
+    now = vars(builtins)
+    return all(now.get(name) is value for name, value in _BUILTINS)
 
 
 def offer(code: CodeType) -> None:

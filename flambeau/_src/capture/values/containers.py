@@ -58,8 +58,15 @@ def _enter_items(heap: Heap, value: Any, source: Source, base: Any) -> list[Any]
     if type(value) is base and len(items) > _MANY and all(map(is_plain, items)):
         heap.guard(Kind.PYTHON, source, Exactly(base(items)))
         return items
+    _check_size(heap, len(items))
     heap.guard(Kind.LENGTH, source, len(items))
     return [heap.enter(v, ItemSource(source, i)) for i, v in enumerate(items)]
+
+
+def _check_size(heap: Heap, n: int) -> None:
+    """Where captures are bounded, one container takes a fiftieth at most."""
+    if n * 50 > heap.session.longest > 0:
+        raise Unsupported(f"A container of {n} objects from outside is used.")
 
 
 def _enter_list(heap: Heap, value: Any, source: Source) -> Any:
@@ -176,6 +183,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
         for key, item in entries:
             store(twin, key, item)
     else:
+        _check_size(heap, len(entries))
         heap.guard(Kind.KEYS, source, [k for k, _ in entries])
         for i, (key, item) in enumerate(entries):
             if is_plain(key):
