@@ -320,24 +320,32 @@ def _of_module(s: Session, module: Any, name: str) -> Any:
     scope = s.scopes.get(id(d))
     if scope is not None and name in scope.now:
         return scope.now[name]
+    if known is not None:
+        source: Source | None = known.source
+    else:
+        there = sys.modules.get(module.__name__) is module
+        source = ModuleSource(module.__name__) if there else None
     if (root in sys.stdlib_module_names and root != "__main__") or library.is_library(
         module.__name__
     ):
         value = s.native(getattr, module, name)
-        if library.is_library(module.__name__) and (
+        if (source is None or library.is_library(module.__name__)) and (
             type(value) in ATOMS
             or is_reference(value)
             or isinstance(value, (types.FunctionType, types.ModuleType))
             or (callable(value) and library.is_library(type(value).__module__))
         ):
             return value
-        return s.heap.enter(value, AttrSource(ModuleSource(module.__name__), name))
+        if source is None:
+            raise Unsupported(f"The module {module.__name__} cannot be found again.")
+        return s.heap.enter(value, AttrSource(source, name))
     if name not in d:
         if "__getattr__" in d or known is None or hasattr(types.ModuleType, name):
             raise Unsupported(f"The module {module.__name__} makes {name} when it is asked for.")
         text = f"module '{module.__name__}' has no attribute '{name}'"
         return s.raise_(AttributeError(text, name=name, obj=module))
-    source = known.source if known is not None else ModuleSource(module.__name__)
+    if source is None:
+        raise Unsupported(f"The module {module.__name__} cannot be found again.")
     return s.heap.enter(d[name], AttrSource(source, name))
 
 
