@@ -99,13 +99,14 @@ class StepSource(Source):
     """One step from another source. Its hash is kept: paths are long, and looked up often."""
 
     __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:
         try:
             return self._hash
         except AttributeError:
             fields: Any = self.__match_args__  # type: ignore[attr-defined]
-            made = hash((type(self), *[getattr(self, name) for name in fields]))
+            made: int = hash((type(self), *[getattr(self, name) for name in fields]))
             object.__setattr__(self, "_hash", made)
             return made
 
