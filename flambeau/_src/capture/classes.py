@@ -157,13 +157,13 @@ def _new(
         if new.__globals__.get("__name__") == f"namedtuple_{new.__qualname__.partition('.')[0]}":
             return s.heap.made(s.native(new, cls, *args, **kwargs))
         return s.call(new, (cls, *args), kwargs)
+    if type(getattr(cls, "__del__", None)) is types.FunctionType:
+        raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
     if new is object.__new__:
         if (args or kwargs) and init is object.__init__:
             return s.raise_(TypeError(f"{cls.__name__}() takes no arguments"))
         if stateful(cls):
             raise Unsupported(f"A {cls.__name__} is made, which native code does not allow.")
-        if type(getattr(cls, "__del__", None)) is types.FunctionType:
-            raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
         return s.heap.made(object.__new__(cls))
     if issubclass(cls, (BaseException, types.SimpleNamespace)):
         return s.heap.made(s.native(new, cls, *args))
