@@ -43,6 +43,7 @@ from flambeau._src.capture.values.constant import is_plain, is_reference, is_str
 from flambeau._src.core.size import Size
 from flambeau._src.core.slots import SLOTS
 from flambeau._src.interp.fake import FakeTensor
+from flambeau._src.ir.sym_node import expression_of
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -125,7 +126,7 @@ class Rebuild:
             if fixed(value):
                 return Plan(numbers(value), "const")
             for info in s.numbers.values():
-                if info.fake is value:
+                if info.fake is value or expression_of(info.fake) == expression_of(value):
                     return Plan(value, "source", extra=info.source)
             s.recorder.node_of(value)
             return Plan(value, "output")

@@ -421,10 +421,11 @@ def _input_expr(has_weight: bool) -> Any:
             b = k.fma(total, mean, -dot) * rstd * rstd * rstd / n
             c = k.fma(-b, mean, -(total * rstd / n))
             return k.fma(b, x, slope * weight[0] if has_weight else slope) + c
-        # rstd (gw - mean(gw) - h mean(gw h)), h = (x - mean) rstd: what a row has in common apart
+        # rstd (gw - mean(gw) - h mean(gw h)), h = (x - mean) rstd: what a row has in common apart.
+        # gw - mean(gw) as it stands: in a row of one element it is nothing, to the last bit.
         d = x - mean
         slope = k.dot(gw, d) / n * rstd * rstd * rstd
-        return k.fma(-slope, d, k.fma(gw, rstd, -(k.sum(gw) / n * rstd)))
+        return k.fma(-slope, d, (gw - k.sum(gw) / n) * rstd)
 
     return expr
 
