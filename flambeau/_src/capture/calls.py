@@ -409,6 +409,13 @@ def run_pure(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return s.recorder.watch(fn, args, kwargs)
 
 
+#: Methods of containers that take an object as it is, a function too; others may call it.
+_TAKING = frozenset(
+    ("append", "appendleft", "insert", "add", "setdefault", "remove", "index", "count")
+    + ("__contains__",)
+)
+
+
 def native_method(
     s: Session, self_: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -430,7 +437,7 @@ def native_method(
         if name == "__init__":
             rest = tuple([native_argument(s, a, True) for a in args])
             return s.recorder.watch(bound, rest, kwargs)
-        wraps = name not in ("append", "appendleft", "insert", "add", "setdefault")
+        wraps = name not in _TAKING
         if wraps:
             args = tuple([native_argument(s, v, name in ITERATING) for v in args])
             kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import collections
 import collections.abc
 import enum
@@ -10,11 +11,13 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.iteration import UserIterator, native_iterable
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import SYMBOLIC
+from flambeau._src.capture.source import CallSource, ModuleSource
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
@@ -52,11 +55,19 @@ def is_instance(s: Session, value: Any, cls: Any) -> bool:
     if check is type.__instancecheck__ or type(value) is not kind or isinstance(value, Tensor):
         if type(value) is FakeTensor and cls.__name__ in ("Parameter", "Buffer"):
             return kind.__name__ == cls.__name__ and kind.__module__ == cls.__module__
-        return issubclass(kind, cls)
+        return is_subclass(s, kind, cls)
     if type(check) is types.FunctionType and not _abstract(cls) and type(cls) is not enum.EnumMeta:
         answer: bool = s.truth(s.call(check, (cls, value), {}))
         return answer
+    _rely_on_registry(s, kind, cls)
     return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+
+
+def _rely_on_registry(s: Session, kind: Any, cls: Any) -> None:
+    """Where abc's registries decide whether `kind` is a `cls`, `cls.register` may change that."""
+    if isinstance(cls, type) and _abstract(cls) and cls not in getattr(kind, "__mro__", ()):
+        source = CallSource(ModuleSource("abc"), "get_cache_token")
+        s.heap.guard(Kind.EQUALS, source, abc.get_cache_token())
 
 
 def _abstract(cls: type) -> bool:
@@ -71,6 +82,8 @@ _ABC = type(collections.abc.Sized)
 
 def is_subclass(s: Session, kind: Any, cls: Any) -> bool:
     """`issubclass(kind, cls)`."""
+    for c in cls if type(cls) is tuple else (cls,):
+        _rely_on_registry(s, kind, c)
     return s.native(issubclass, kind, cls)  # type: ignore[no-any-return]
 
 

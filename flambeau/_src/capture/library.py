@@ -7,7 +7,9 @@ import sys
 from types import CodeType
 from typing import Any
 
-__all__ = ["LEAF", "PLAIN", "is_library", "is_module", "kind_of_code"]
+from flambeau._src.core.slots import SLOTS
+
+__all__ = ["LEAF", "PLAIN", "is_library", "is_module", "is_module_table", "kind_of_code"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -75,3 +77,9 @@ def is_module(value: Any) -> bool:
         return False  # asking any object for `__dict__` may make it one
     d = getattr(value, "__dict__", None)
     return isinstance(d, dict) and "_stamp" in d and "_parameters" in d and "_modules" in d
+
+
+def is_module_table(kind: type) -> bool:
+    """Whether it is the class of modules' tables, which count their changes (no module: none)."""
+    filled = SLOTS.get("module_clock")
+    return filled is not None and kind is filled()[1]

@@ -41,7 +41,6 @@ from flambeau._src.capture.source import (
 )
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
-from flambeau._src.core.slots import SLOTS
 from flambeau._src.interp.fake import FakeTensor
 from flambeau._src.ir.sym_node import expression_of
 
@@ -152,7 +151,7 @@ class Rebuild:
         owner = s.heap.dicts.get(id(value))
         if owner is not None:
             return Plan(value, "dict of", [owner])
-        if kind is SLOTS["module_clock"]()[1]:  # a module's table, which counts its changes
+        if library.is_module_table(kind):  # a module's table, which counts its changes
             return Plan(value, "call", [dict(value)], (kind, ()))
         maker = _PLANS.get(kind)
         if maker is not None:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import library
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, KeySource, Source
 from flambeau._src.capture.values.constant import is_plain, is_structseq
-from flambeau._src.core.slots import SLOTS
 from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def check_reads(kind: type, base: type) -> None:
 def check_writes(kind: type, effect: str) -> None:
     """Refuse a change that would be written back by Python code: it has already run."""
     base = next(k for k in ENTER if issubclass(kind, k))
-    if kind is SLOTS["module_clock"]()[1]:  # which is to see it
+    if library.is_module_table(kind):  # which is to see it
         return
     if any(lookup(kind, name) is not lookup(base, name) for name in _WRITES[effect]):
         raise Unsupported(f"A {kind.__name__} is a container that is changed by Python code.")
