@@ -91,6 +91,24 @@ def attribute(s: Session, value: Any, name: str) -> Any:
     return value
 
 
+def _give(s: Session, scope: Scope, t: Any) -> None:
+    """A tensor that the function of the scope is called with."""
+    info = s.tensors[id(t)] = TensorInfo(t, Tensor)
+    info.node = scope.argument("child", t)
+    scope.given.append((t, t._version))
+
+
+def _check_unchanged(s: Session, what: str, scope: Scope, before: Any) -> None:
+    """Refuse a function that changed an object or a tensor of the program around it."""
+    if _changes(s) != before:
+        raise Unsupported(f"{what} changes objects outside of it.", "Return what it computes.")
+    if any(scope.is_written(t) for t in scope.outer()):
+        raise Unsupported(
+            f"{what} writes its operands or a tensor of the program around it.",
+            "Return a new tensor instead.",
+        )
+
+
 def interpret(s: Session, what: str, fn: Any, leaves: list[Any], spec: Any) -> tuple[Scope, Any]:
     """Run a function on tensors of its own (with constants among them), which it must not write:
     the scope, and the result."""
@@ -98,20 +116,10 @@ def interpret(s: Session, what: str, fn: Any, leaves: list[Any], spec: Any) -> t
     with s.recorder.scope() as scope:
         for t in leaves:
             if is_tensor(t):
-                info = s.tensors[id(t)] = TensorInfo(t, Tensor)
-                info.node = scope.argument("child", t)
-                scope.given.append((t, t._version))
+                _give(s, scope, t)
         args, kwargs = pytree.tree_unflatten(leaves, spec)
         out = s.call(fn, args, kwargs)
-    if _changes(s) != before:
-        raise Unsupported(
-            f"A function under {what} changes objects outside of it.", "Return what it computes."
-        )
-    if any(scope.is_written(t) for t in scope.outer()):
-        raise Unsupported(
-            f"A function under {what} writes its operands or a tensor of the program around it.",
-            "Return a new tensor instead.",
-        )
+    _check_unchanged(s, f"A function under {what}", scope, before)
     return scope, out
 
 
@@ -151,21 +159,11 @@ def _body(s: Session, op: HigherOrderOperator, call: Any, i: int, fn: Any) -> tu
     with recorder.scope() as scope:
         for t in first:
             if is_tensor(t):
-                info = s.tensors[id(t)] = TensorInfo(t, Tensor)
-                info.node = scope.argument("child", t)
-                scope.given.append((t, t._version))
+                _give(s, scope, t)
         out = s.call(fn, (*first, *rest), {})
         found = list(out) if isinstance(out, (tuple, list)) else out
         result = results(s, what, found)
-    if _changes(s) != before:
-        raise Unsupported(
-            f"A function given to {what} changes objects outside of it.", "Return what it computes."
-        )
-    if any(scope.is_written(t) for t in scope.outer()):
-        raise Unsupported(
-            f"A function given to {what} writes its operands or a tensor of the program around it.",
-            "Return a new tensor instead.",
-        )
+    _check_unchanged(s, f"A function given to {what}", scope, before)
     return scope, result
 
 

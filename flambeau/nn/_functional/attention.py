@@ -380,8 +380,6 @@ def _attend(
     mask = masks.merged(bsz, num_heads, src_len)
     need_weights, average = weights_wanted
     if need_weights:
-        if is_causal and mask is None:
-            raise AssertionError("FIXME: is_causal not implemented for need_weights")
         out, weights = _attend_with_weights(q, k, v, mask, dropout_p)
         out = out.transpose(0, 1).contiguous().view(tgt_len * bsz, embed_dim)
         out = _nn.linear(out, *out_proj)
