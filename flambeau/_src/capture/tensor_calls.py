@@ -9,7 +9,8 @@ from flambeau._src import _native
 from flambeau._src.capture import backward
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
-from flambeau._src.core import checks, state
+from flambeau._src.capture.source import AttrSource, ModuleSource
+from flambeau._src.core import checks, generator, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import autocast
 
@@ -145,6 +146,21 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _manual_seed(s: Session, args: Any, kwargs: Any) -> Any:
+    """A step of the program, in its place among the operators that draw."""
+    (seed,) = args or kwargs.values()
+    if isinstance(seed, Tensor):
+        seed = _item(s, seed, (), {})
+    if not is_symbolic(seed):
+        if not isinstance(seed, (int, float)):
+            raise Unsupported("The seed of random numbers is neither a number nor a tensor.")
+        seed = int(seed)
+        s.native(generator.Generator().manual_seed, seed)  # its range
+    s.recorder.effect(generator.manual_seed, s.recorder.argument(seed))
+    module = ModuleSource(generator.__name__)
+    return s.heap.enter(generator.default_generator, AttrSource(module, "default_generator"))
+
+
 def _is_tensor(s: Session, args: Any, kwargs: Any) -> Any:
     return isinstance(args[0], Tensor)
 
@@ -173,6 +189,7 @@ _CHECKS = (
 FUNCTIONS: dict[str, Callable[..., Any]] = (
     {
         "is_tensor": _is_tensor,
+        "manual_seed": _manual_seed,
         "is_grad_enabled": lambda s, a, k: state.get_grad(),
         "has_torch_function": _false,
         "has_torch_function_unary": _false,

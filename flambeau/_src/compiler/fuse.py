@@ -350,6 +350,7 @@ class _Grouping:
         self.of: dict[Node, int] = {}
         self.by_shape: dict[tuple[Any, ...], list[int]] = {}
         self.writers: dict[Node, int] = {}  # the group that wrote a value last
+        self.drawn: set[int] = set()  # the group that used a stream of random numbers last
 
     def run(self) -> list[Group]:
         for node in self.graph.nodes:
@@ -358,6 +359,9 @@ class _Grouping:
             needs = {self.of[n] for n in node.all_input_nodes if n in self.of}
             needs |= {self.writers[n] for n in node.all_input_nodes if n in self.writers}
             op = op_of(node)
+            if op is not None and op.decl.random:
+                needs |= self.drawn
+                self.drawn = {len(self.groups)}  # the group that is made of it below
             if op is not None and op.schema.is_mutable:
                 self._write(node, needs)
                 continue

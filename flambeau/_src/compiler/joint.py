@@ -18,6 +18,7 @@ from flambeau._src import _native
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.api import edge_of
 from flambeau._src.compiler.extents import hinted, is_number
+from flambeau._src.compiler.passes import op_of
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import functionalize as fz
@@ -31,6 +32,10 @@ from flambeau._src.ops.op import packet
 from flambeau._src.util import pytree
 
 __all__ = ["Base", "Joint", "Output", "Unsupported", "shared_cells", "sharing", "trace_joint"]
+
+
+#: In a node's meta: it draws random numbers, or seeds, when the backward runs.
+IN_BACKWARD = "in_backward"
 
 
 class Unsupported(Exception):
@@ -321,6 +326,11 @@ class _JointTrace:
             inputs=[edge_of(t) for t in wanted],
             accumulate=False,
         )
+        node = tangents[0]
+        while node is not tracer.graph._root:
+            if (op := op_of(node)) is not None and op.decl.random:
+                node.meta[IN_BACKWARD] = True
+            node = node.next
         return tangents, [None if g is None else self._node(g, None) for g in found]
 
 

@@ -11,7 +11,7 @@ from flambeau._src.capture.recompute import REGION
 from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.flow import Network
 from flambeau._src.compiler.fuse import Fused, Group, map_op
-from flambeau._src.compiler.joint import Joint
+from flambeau._src.compiler.joint import IN_BACKWARD, Joint
 from flambeau._src.compiler.numbers import as_nodes, given_by, needed_by
 from flambeau._src.compiler.passes import is_pure, op_of
 from flambeau._src.core.tensor import Tensor
@@ -58,6 +58,16 @@ def _descendants(starts: Iterable[Node]) -> set[Node]:
     return found
 
 
+def _drawn_late(joint: Joint) -> list[Node]:
+    """What draws random numbers, or seeds, in the backward itself: needed or not."""
+    return [n for n in joint.graph.nodes if n.meta.get(IN_BACKWARD)]
+
+
+def _late(joint: Joint) -> set[Node]:
+    """What only the backward can compute."""
+    return _descendants([*joint.tangents, *_drawn_late(joint)])
+
+
 def is_view(node: Node) -> bool:
     """Whether a node only looks at its input in another way."""
     op = op_of(node)
@@ -68,7 +78,7 @@ def _forward_nodes(joint: Joint) -> set[Node]:
     """What the outputs need, and what happens whether needed or not: writes, random numbers."""
     forward = _ancestors(joint.outputs)
     forward.update(joint.primals)
-    late = _descendants(joint.tangents)
+    late = _late(joint)
     for node in joint.graph.nodes:
         op = op_of(node)
         if op is None or node in late:
@@ -102,7 +112,7 @@ def default_partition(joint: Joint) -> Cut:
     """
     forward = _forward_nodes(joint)
     again = _made_again(joint, forward)
-    backward = _ancestors(joint.gradients, forward)
+    backward = _ancestors([*joint.gradients, *_drawn_late(joint)], forward)
     backward.difference_update(joint.tangents)
     for node in list(backward):  # one of several results: the forward takes it apart
         if node.target is operator.getitem and node.args[0] in forward - again:
@@ -152,7 +162,7 @@ def _cut(
 def _in_need(joint: Joint, backward: set[Node]) -> list[Node]:
     """The backward's nodes: what is computed from gradients in its order, anything else just before
     its first use, so that few values that are made again live at the same time."""
-    late = _descendants(joint.tangents)
+    late = _late(joint)
     ends = {n for n in joint.gradients if isinstance(n, Node)}
     out: dict[Node, None] = {}
     for root in joint.graph.nodes:
@@ -242,8 +252,8 @@ def min_cut_partition(joint: Joint, aggressive: bool = False) -> Cut:
     reductions, random numbers, writes) and what the backward reads. Inputs that the program writes
     are saved only where nothing else will do. `aggressive`: every elementwise operator is cheap.
     """
-    late = _descendants(joint.tangents)
-    ends = [n for n in joint.gradients if isinstance(n, Node)]
+    late = _late(joint)
+    ends = [n for n in joint.gradients if isinstance(n, Node)] + _drawn_late(joint)
     needed = {n for end in ends for n in ([end] if end not in late else [])}
     wanted = _ancestors(ends)
     for node in wanted & late:

@@ -123,12 +123,18 @@ default_generator.seed()
 
 def manual_seed(seed: Any) -> Generator:
     """Seed the default generators of all devices with an integer in [-2**63, 2**64)."""
-    seed = int(seed)
+    traced = SLOTS.get("manual_seed.traced")
+    if traced is None or not traced(seed):
+        seed_all(int(seed))
+    return default_generator
+
+
+def seed_all(seed: int) -> None:
+    """Seed the default generators of all devices at once, whatever is being traced."""
     accelerators = SLOTS.get("manual_seed.accelerators")
     if accelerators is not None:
         accelerators(seed)
     default_generator.manual_seed(seed)
-    return default_generator
 
 
 def seed() -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import state
+from flambeau._src.core.slots import fill
 from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.dispatch_mode import (
@@ -33,7 +34,7 @@ from flambeau._src.interp.size_nodes import SizeNodes
 from flambeau._src.ir import provenance
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
-from flambeau._src.ops.call import ALL, dispatch
+from flambeau._src.ops.call import ALL, aten, dispatch
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.overload import overload_of
 from flambeau._src.ops.tags import DATA_DEPENDENT
@@ -363,6 +364,18 @@ def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     """The active tracing mode, or None."""
     found: ProxyTorchDispatchMode | None = infra_mode(PROXY_KEY)
     return found
+
+
+def _seed_traced(seed: Any) -> bool:
+    """`torch.manual_seed` under a tracing mode: a step of the program."""
+    mode = get_proxy_mode()
+    if mode is None or not mode.enable_tracing:
+        return False
+    aten._manual_seed(seed)
+    return True
+
+
+fill("manual_seed.traced", _seed_traced)
 
 
 @contextmanager

@@ -409,7 +409,9 @@ def _tags(target: Any) -> Iterator[Any]:
 
 
 #: The library's functions that act by being called.
-_EFFECTS = frozenset({"_assert", "_assert_async", "_enter_autocast", "_exit_autocast"})
+_EFFECTS = frozenset(
+    {"_assert", "_assert_async", "_enter_autocast", "_exit_autocast", "manual_seed"}
+)
 _RANDOM_FUNCTIONS = frozenset(
     {"bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"}
     | {"randint_like", "randn", "randn_like", "randperm"}

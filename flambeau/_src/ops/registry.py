@@ -55,6 +55,7 @@ from flambeau._src.ops import (  # noqa: F401
     resample,
     scan,
     search,
+    seeding,
     shapes,
     shift,
     shrink,

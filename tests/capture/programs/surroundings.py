@@ -160,7 +160,7 @@ def draws_random(a):
     return d + n + b + e, p
 
 
-@program(lambda: (x(),), breaks=None)
+@program(lambda: (x(),))
 def seeds(a):
     torch.manual_seed(5)
     return a + torch.rand(4)
