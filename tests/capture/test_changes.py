@@ -74,6 +74,26 @@ LAYER = Layer(2.0)
 OWNED = Two()
 
 
+class Slot:
+    """A place that may be empty."""
+
+    __slots__ = ("factor",)
+
+
+SLOT = Slot()
+
+
+def filled() -> tuple[Any, ...]:
+    SLOT.factor = 5
+    return x(), SLOT
+
+
+def emptied() -> tuple[Any, ...]:
+    if hasattr(SLOT, "factor"):
+        del SLOT.factor
+    return x(), SLOT
+
+
 def owner() -> tuple[Any, ...]:
     vars(OWNED).clear()
     return x(), OWNED
@@ -124,6 +144,7 @@ CASES = [
         lambda: ({"a": x()},), lambda: ({"a": x(), "bb": x()},),
     ),
     Case(Kind.NO_KEY, lambda t, o: t * o.factor, owner, owner_changed),
+    Case(Kind.NO_ATTR, lambda t, o: t * getattr(o, "factor", 2), emptied, filled),
     Case(
         Kind.TENSOR, lambda t: t + 1 if t.dtype == torch.float32 else t - 1, lambda: (x(),),
         lambda: (x().double(),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import classes, library
 from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
@@ -227,10 +228,13 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
         if known is not None and known.real is obj:
             if name in known.attrs:
                 return known.attrs[name]
-            if isinstance(obj, BaseException):
-                value = attr.__get__(obj)  # what a guard speaks of, unlike other native state
-            else:
-                value = s.native(attr.__get__, known.real)
+            try:
+                if isinstance(obj, BaseException):
+                    value = attr.__get__(obj)  # what a guard speaks of, unlike other native state
+                else:
+                    value = s.native(attr.__get__, known.real)
+            except (AttributeError, Raised) as error:
+                return _empty_slot(s, kind, known, name, getattr(error, "error", error))
             inside = s.heap.enter(value, AttrSource(known.source, name))
             known.read[name] = known.attrs[name] = inside
             return inside
@@ -240,6 +244,17 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
         descriptor = _class_value(s, kind, known, name, attr, False)
         return s.call(method, (descriptor, obj, kind), {})
     raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
+
+
+def _empty_slot(s: Session, kind: type, known: Known, name: str, error: BaseException) -> Any:
+    """What reading a slot raises in which nothing is."""
+    own = lookup(kind, "__getattr__") is not MISSING
+    if own or lookup(kind, "__getattribute__") is not object.__getattribute__:
+        if not isinstance(known.real, BaseException) or own:
+            raise Unsupported(f"{name} of a {kind.__name__} is empty, and is asked for elsewhere.")
+    error.__traceback__ = error.__context__ = None
+    s.heap.guard(Kind.NO_ATTR, known.source, name)
+    return s.raise_(error)
 
 
 def _class_source(s: Session, kind: type, known: Known | None) -> Source | None:

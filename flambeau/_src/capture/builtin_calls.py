@@ -644,7 +644,7 @@ def _number(cls: Any) -> Handler:
                 method = attributes.special(type(value), name)
                 if type(method) is types.FunctionType:
                     return s.call(method, (value,), {})
-            if not isinstance(value, (int, float, str, bytes, complex)):
+            if not isinstance(value, (int, float, str, bytes, bytearray, complex)):
                 possible = (*names.get(cls, ()), "__array__")
                 if any(attributes.special(type(value), n) for n in possible):
                     raise Unsupported(f"A {type(value).__name__} becomes a number.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import re
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,16 @@ def shallow(s: Session, args: Any, kwargs: Any) -> Any:
         return s.call(method, (value,), {})
     if kind in CONTAINERS:
         return s.native(value.copy) if hasattr(value, "copy") else value
+    if method is not None:
+        return _by_itself(kind, value)
     return _instance(s, value, kind, lambda v: v)
+
+
+def _by_itself(kind: type, value: Any) -> Any:
+    """What a native method that copies gives."""
+    if kind in (re.Pattern, re.Match):
+        return value
+    raise Unsupported(f"A {kind.__name__} is copied by its own methods.")
 
 
 def deep(s: Session, args: Any, kwargs: Any) -> Any:
@@ -73,6 +83,8 @@ class _Deep:
         method = special(kind, "__deepcopy__")
         if type(method) is types.FunctionType:
             return self.session.call(method, (value, self.memo), {})
+        if method is not None:
+            return _by_itself(kind, value)
         if kind is list:
             made: Any = []
             self.memo[id(value)] = made

@@ -226,7 +226,7 @@ class Rebuild:
         return Plan(value, "call", [tuple(value)], (tuple.__new__, (kind,)))
 
     def _exception(self, value: BaseException, kind: type) -> Plan:
-        state = dict(value.__dict__)
+        state = {**_fields(value, kind), **value.__dict__}
         parts = [value.args, value.__cause__, value.__context__, *value.args, *state.values()]
         return Plan(value, "exception", parts, list(state))
 
@@ -403,6 +403,24 @@ class Rebuild:
             call = self._call(going_on.raised, make.load_fast(name), 1)
             out += make.located(call, self.session.raised[id(value)][1]) + make.pop_top()
         return out + make.load_fast(name)
+
+
+def _fields(error: BaseException, kind: type) -> dict[str, Any]:
+    """What an exception holds beside its `__dict__`: `__init__` of its class puts it there, which
+    is not run again. Those of groups are set as they are made."""
+    found = {}
+    for base in kind.__mro__[: kind.__mro__.index(BaseException)]:
+        if base is BaseExceptionGroup:
+            continue
+        for name, field in base.__dict__.items():
+            if type(field) is types.MemberDescriptorType:
+                try:
+                    value = field.__get__(error)
+                except AttributeError:
+                    continue
+                if value is not None:
+                    found[name] = value
+    return found
 
 
 # ---- plans by type ----

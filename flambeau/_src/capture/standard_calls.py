@@ -10,13 +10,14 @@ import functools
 import itertools
 import re
 import types
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import classes, copies, iteration, natives, stand_ins
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import special
-from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ __all__ = ["CLASSES", "FUNCTIONS", "handler"]
 Handler = Callable[["Session", Any, tuple[Any, ...], dict[str, Any]], Any]
 
 _RE = frozenset(
-    v for k, v in vars(re).items() if isinstance(v, types.FunctionType) and k in re.__all__
+    v
+    for k, v in vars(re).items()
+    if isinstance(v, types.FunctionType) and k in re.__all__ and k not in ("purge", "template")
 )
 
 
@@ -45,12 +48,22 @@ def _by_object(fn: Any) -> Handler | None:
 
 
 def _expression(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
-    """A function of `re`: it only computes, unless it is given a function."""
-    if all(natives.grade(v) == natives.PLAIN for v in (*args, *kwargs.values())) and not any(
-        isinstance(v, (types.FunctionType, types.MethodType)) for v in (*args, *kwargs.values())
+    """A function of `re`: it only computes, unless it is given a function, prints or warns."""
+    given = (*args, *kwargs.values())
+    if any(isinstance(v, (types.FunctionType, types.MethodType)) for v in given) or any(
+        natives.grade(v) != natives.PLAIN for v in given
     ):
-        return s.native(fn, *args, **kwargs)
-    return s.inline(fn, args, kwargs)
+        return s.inline(fn, args, kwargs)
+    if any(isinstance(v, int) and v & re.DEBUG for v in given):
+        raise Unsupported("A regular expression is printed.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # so what warns is not kept in the cache of `re` either
+        try:
+            return s.native(fn, *args, **kwargs)
+        except Raised as raised:
+            if not isinstance(raised.error, Warning):
+                raise
+    raise Unsupported("A regular expression is warned of.")
 
 
 def _once(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:

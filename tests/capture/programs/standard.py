@@ -1,0 +1,93 @@
+"""What Python's own library does, and its tests: seen first when all of it was captured."""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+
+import flambeau as torch
+from tests.capture.comparing import program
+
+
+def x():
+    return torch.randn(3, 4)
+
+
+class Slotted(Exception):
+    __slots__ = ("place",)
+
+    def __init__(self, place):
+        super().__init__(f"at {place}")
+        self.place = place
+
+
+def _fields_of(error):
+    names = "value code name obj msg path start end reason place errno filename exceptions".split()
+    return {n: getattr(error, n) for n in names if hasattr(error, n)}
+
+
+@program(lambda: (x(),), graphs=None, breaks=None)
+def fields_of_exceptions(a):
+    made = [
+        lambda: StopIteration(4),
+        lambda: SystemExit(3),
+        lambda: AttributeError("no", name="n", obj=5),
+        lambda: ImportError("no", name="m", path="p"),
+        lambda: UnicodeDecodeError("ascii", b"ab", 0, 1, "why"),
+        lambda: OSError(2, "gone", "file"),
+        lambda: Slotted(6),
+        lambda: ExceptionGroup("g", [ValueError(1)]),
+    ]
+    found = []
+    for make in made:
+        try:
+            raise make()
+        except BaseException as e:
+            print(type(e).__name__)  # a break, while it is handled
+            found.append(_fields_of(e))
+    return a + 1, found
+
+
+class Empty:
+    __slots__ = ("here", "gone")
+
+
+@program(lambda: (x(), Empty()), breaks=None)
+def empty_slots(a, empty):
+    found = [hasattr(empty, "gone"), getattr(empty, "here", 4)]
+    try:
+        empty.gone
+    except AttributeError as e:
+        found.append(str(e))
+    empty.here = 3
+    found.append(empty.here)
+    try:
+        del empty.gone
+    except AttributeError as e:
+        found.append(str(e))
+    return a + 1, found
+
+
+@program(lambda: (x(), bytearray(b"1101")), breaks=None)
+def numbers_from_bytes(a, given):
+    made = bytearray(b"ff")
+    return a + int(made, 16), int(bytearray(b"12")), float(bytearray(b"1.5")), int(given, 2)
+
+
+@program(lambda: (x(), re.compile("b+")), breaks=None)
+def expressions_copied(a, pattern):
+    match = pattern.search("abbc")
+    again = copy.copy(match), copy.deepcopy(match), copy.copy(pattern), copy.deepcopy(pattern)
+    return a + 1, [v is w for v, w in zip(again, (match, match, pattern, pattern), strict=True)]
+
+
+@program(lambda: (x(),), breaks=None)
+def expressions_that_print_and_warn(a):
+    re.purge()
+    re.compile("ab+", re.DEBUG)
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        found = re.findall("[[a]", "a[b")
+        found.append(re.sub("a", "b", "aab", 1))
+    return a + 1, found, [(str(w.message), w.filename, w.lineno) for w in given]
