@@ -150,6 +150,20 @@ static int same_constant(PyObject *a, PyObject *b) {
         if (same > 0) same = same_constant(x->stop, y->stop);
         return same > 0 ? same_constant(x->step, y->step) : same;
     }
+    if (t == &PyRange_Type) {                                   /* ranges with the same items are equal */
+        PyObject *x = PyObject_CallMethod(a, "__reduce__", NULL), *y = x ? PyObject_CallMethod(b, "__reduce__", NULL) : NULL;
+        int same = y ? same_constant(x, y) : -1;                /* (range, (start, stop, step)) */
+        Py_XDECREF(x);
+        Py_XDECREF(y);
+        return same;
+    }
+    if (t == &PyFrozenSet_Type) {                               /* the order hangs on how it became what it is */
+        PyObject *x = PySequence_Tuple(a), *y = x ? PySequence_Tuple(b) : NULL;
+        int same = y ? same_constant(x, y) : -1;
+        Py_XDECREF(x);
+        Py_XDECREF(y);
+        return same;
+    }
     return PyObject_RichCompareBool(a, b, Py_EQ);
 }
 static int has_facts(PyObject *v, const Facts *f) {

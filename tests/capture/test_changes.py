@@ -132,6 +132,18 @@ CASES = [
     ),
     Case(Kind.EQUALS, lambda t, n: t * n, lambda: (x(), 2), lambda: (x(), 3)),
     Case(
+        Kind.EQUALS, lambda t, r: (t * 2, r.stop), lambda: (x(), range(0, 3, 2)),
+        lambda: (x(), range(0, 4, 2)),
+    ),
+    Case(
+        Kind.EQUALS, lambda t, s: (t * 2, repr(s)), lambda: (x(), (frozenset({1}),)),
+        lambda: (x(), (frozenset({1.0}),)),
+    ),
+    Case(
+        Kind.PYTHON, lambda t, s: (t * 2, s[-1]), lambda: (x(), [0.0] * 40),
+        lambda: (x(), [-0.0] * 40),
+    ),
+    Case(
         Kind.NONE, lambda t, u: t + 1 if u is None else t + u, lambda: (x(), None),
         lambda: (x(), x()),
     ),

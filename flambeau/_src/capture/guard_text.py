@@ -28,7 +28,7 @@ from flambeau._src.capture.source import (
     TypeSource,
 )
 
-__all__ = ["difference", "printed"]
+__all__ = ["difference", "printed", "same_constant"]
 
 
 def _text(source: Source) -> str:
@@ -57,7 +57,7 @@ def _text(source: Source) -> str:
     return f"{v}.{source.name}()"
 
 
-def _same(a: Any, b: Any) -> bool:
+def same_constant(a: Any, b: Any) -> bool:
     """Equal constants of one type, their items included; floats by their bits."""
     if a is b:
         return True
@@ -66,11 +66,17 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return a.hex() == b.hex() if a == a else repr(a) == repr(b)
     if isinstance(a, complex):
-        return _same(a.real, b.real) and _same(a.imag, b.imag)
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same_constant, a, b))
     if isinstance(a, slice):
-        return all(_same(getattr(a, n), getattr(b, n)) for n in ("start", "stop", "step"))
+        return all(same_constant(getattr(a, n), getattr(b, n)) for n in ("start", "stop", "step"))
+    if isinstance(a, range):  # ranges with the same items are equal
+        return (a.start, a.stop, a.step) == (b.start, b.stop, b.step)
+    if isinstance(a, frozenset):  # the order hangs on how it became what it is
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(map(same_constant, a.items(), b.items()))
     return bool(a == b)
 
 
@@ -79,7 +85,7 @@ def _same_key(a: Any, b: Any) -> bool:
         return True
     if type(a) is tuple and type(b) is tuple:
         return len(a) == len(b) and all(map(_same_key, a, b))
-    return type(a) in (str, int, bool, float, complex, bytes) and _same(a, b)
+    return type(a) in (str, int, bool, float, complex, bytes) and same_constant(a, b)
 
 
 def _keys_are(v: Any, want: Sequence[Any]) -> bool:
@@ -151,7 +157,7 @@ def _all_different(*values: Any) -> bool:
 
 def _namespace() -> dict[str, Any]:
     return {
-        "M": sys.modules, "B": _builtins_of, "nth": _nth, "same": _same, "keys_are": _keys_are,
+        "M": sys.modules, "B": _builtins_of, "nth": _nth, "same": same_constant, "keys_are": _keys_are,
         "function_of": _function_of, "has_facts": _has_facts, "unchanged": _unchanged,
         "iterates": _iterates, "modes_are": _modes_are, "all_different": _all_different,
         "math": math,

@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
+from flambeau._src.capture.guard_text import same_constant
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, KeySource, Source
-from flambeau._src.capture.values.constant import is_plain, is_structseq
+from flambeau._src.capture.values.constant import ATOMS, is_plain, is_structseq
 from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,30 +33,31 @@ class Exactly:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        flat = isinstance(value, (list, tuple)) and all(map(_compares, value))
+        #: where native comparison says all but the types
+        self.types = list(map(type, value)) if flat else None
 
     def __call__(self, value: Any) -> bool:
-        return _exactly(value, self.value)
+        mine = self.value
+        if self.types is None:
+            return same_constant(value, mine)
+        return type(value) is type(mine) and value == mine and list(map(type, value)) == self.types
 
     def __repr__(self) -> str:
         return f"exactly({self.value!r})"
 
 
-def _exactly(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return len(a) == len(b) and all(
-            _exactly(x, y) and _exactly(a[x], b[y]) for x, y in zip(a, b, strict=True)
-        )
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(_exactly, a, b))
-    return a is b or bool(a == b)
+def _compares(value: Any) -> bool:
+    """Whether what equals the constant and has its type is the same (0.0 equals -0.0)."""
+    kind = type(value)
+    return kind in ATOMS and kind is not complex and not (kind is float and value == 0)
 
 
 def _enter_items(heap: Heap, value: Any, source: Source, base: Any) -> list[Any]:
     """Items by the methods of the native type `base`: those of a subclass are the program's."""
     items = list(base.__iter__(value))
     if type(value) is base and len(items) > _MANY and all(map(is_plain, items)):
+        _check_size(heap, len(items), 1)
         heap.guard(Kind.PYTHON, source, Exactly(base(items)))
         return items
     _check_size(heap, len(items))
@@ -63,9 +65,9 @@ def _enter_items(heap: Heap, value: Any, source: Source, base: Any) -> list[Any]
     return [heap.enter(v, ItemSource(source, i)) for i, v in enumerate(items)]
 
 
-def _check_size(heap: Heap, n: int) -> None:
-    """Where captures are bounded, one container takes a fiftieth at most."""
-    if n * 50 > heap.session.longest > 0:
+def _check_size(heap: Heap, n: int, part: int = 50) -> None:
+    """Where captures are bounded, one container takes such a part of it at most."""
+    if n * part > heap.session.longest > 0:
         raise Unsupported(f"A container of {n} objects from outside is used.")
 
 
@@ -160,7 +162,7 @@ class _SameSet:
         self.items = tuple(value)
 
     def __call__(self, value: Any) -> bool:
-        return _exactly(tuple(value), self.items)
+        return same_constant(tuple(value), self.items)
 
     def __repr__(self) -> str:
         return f"same_set({self.items!r})"
@@ -179,6 +181,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
     store = base.__setitem__
     many = kind is dict and len(entries) > _MANY
     if many and all(is_plain(k) and is_plain(v) for k, v in entries):
+        _check_size(heap, len(entries), 1)
         heap.guard(Kind.PYTHON, source, Exactly(dict(value)))
         for key, item in entries:
             store(twin, key, item)
