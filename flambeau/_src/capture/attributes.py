@@ -248,10 +248,9 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
 
 def _empty_slot(s: Session, kind: type, known: Known, name: str, error: BaseException) -> Any:
     """What reading a slot raises in which nothing is."""
-    own = lookup(kind, "__getattr__") is not MISSING
-    if own or lookup(kind, "__getattribute__") is not object.__getattribute__:
-        if not isinstance(known.real, BaseException) or own:
-            raise Unsupported(f"{name} of a {kind.__name__} is empty, and is asked for elsewhere.")
+    asked = type(special(kind, "__getattribute__")) is types.FunctionType
+    if asked or special(kind, "__getattr__") is not None:
+        raise Unsupported(f"{name} of a {kind.__name__} is empty, and is asked for elsewhere.")
     error.__traceback__ = error.__context__ = None
     s.heap.guard(Kind.NO_ATTR, known.source, name)
     return s.raise_(error)

@@ -157,7 +157,8 @@ def _all_different(*values: Any) -> bool:
 
 def _namespace() -> dict[str, Any]:
     return {
-        "M": sys.modules, "B": _builtins_of, "nth": _nth, "same": same_constant, "keys_are": _keys_are,
+        "M": sys.modules, "B": _builtins_of, "nth": _nth, "keys_are": _keys_are,
+        "same": same_constant,
         "function_of": _function_of, "has_facts": _has_facts, "unchanged": _unchanged,
         "iterates": _iterates, "modes_are": _modes_are, "all_different": _all_different,
         "math": math,
