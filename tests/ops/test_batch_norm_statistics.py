@@ -63,3 +63,19 @@ def test_statistics_are_rounded_where_torch_rounds_them(
         spread = outer(stays[1] + inner(squares / (n - 1)) * move)
         assert running[0].tolist() == moved.tolist()
         assert running[1].tolist() == spread.tolist()
+
+
+def test_a_layer_may_run_twice_before_the_backward() -> None:
+    """Training moves the running statistics without a new version: the backward needs none."""
+    layer = flambeau.nn.BatchNorm1d(3)
+    x = flambeau.arange(6.0).reshape(2, 3).requires_grad_()
+    version = layer.running_mean._version
+    once = layer(x)
+    (once + layer(x * 2)).sum().backward()
+    assert layer.running_mean._version == version
+    assert int(layer.num_batches_tracked) == 2
+    kept = layer(x)
+    with flambeau.no_grad():
+        layer.running_mean.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        kept.sum().backward()

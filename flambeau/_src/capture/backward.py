@@ -1,7 +1,8 @@
 """`loss.backward()` in the graph: gradients as outputs of `autograd.grad`, then put into `.grad`.
 
 The leaves are found by walking the history that the fake tensors have. What flows into history
-from before the function (an input that is no leaf), and hooks of tensors, are left to eager.
+from before the function (an input that is no leaf) is left to eager. Hooks of the leaves are called
+in the program, on the gradients that `autograd.grad` gave, in the order in which these arrive.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
 from flambeau._src.autograd import api
+from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.source import AttrSource
 from flambeau._src.capture.values import tensor_attributes
-from flambeau._src.capture.values.tensors import TensorInfo
+from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
 from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -42,19 +45,88 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     options = {"allow_unused": True}
     if given.get("retain_graph") is not None:
         options["retain_graph"] = given["retain_graph"]
-    grads = s.recorder.call(api.grad, api.grad, ([loss], fakes, *_gradient(given)), options)
+    hooks = [_hooks(s, info) for info in leaves]
+    arrived: list[int] = []
+    handles = [
+        info.fake.register_hook(_note(arrived, i))
+        for i, info in enumerate(leaves) if any(map(any, hooks))
+    ]  # fmt: skip
+    target = gradients if any(own for own, _ in hooks) else api.grad
+    grads = s.recorder.call(target, api.grad, ([loss], fakes, *_gradient(given)), options)
+    for handle in handles:
+        handle.remove()
     on = _native.set_grad(False)
     s.recorder.effect(_native.set_grad, False)
-    for info, grad in zip(leaves, grads, strict=True):
-        if grad is None:
-            continue
-        old = tensor_attributes.get(s, info.fake, "grad")
-        if old is None:
-            info.attrs["grad"] = grad
-        else:
-            s.recorder.method("add_", old, grad)
+    for i in arrived if handles else range(len(leaves)):
+        if grads[i] is not None:
+            _accumulate(s, leaves[i], grads[i], *hooks[i])
     _native.set_grad(on)
     s.recorder.effect(_native.set_grad, on)
+
+
+def _accumulate(s: Session, info: TensorInfo, grad: Any, own: list[Any], after: list[Any]) -> None:
+    """Put a gradient into `.grad`: through the leaf's own hooks, then those that come after."""
+    for hook in own:
+        found = s.call(hook, (grad,), {})
+        if found is None:
+            continue
+        if not is_tensor(found) or (found.dtype, found.shape) != (grad.dtype, grad.shape):
+            raise Unsupported("A hook gives no gradient of the tensor's kind.")
+        grad = found
+    old = tensor_attributes.get(s, info.fake, "grad")
+    if old is None:
+        info.attrs["grad"] = grad
+    else:
+        s.recorder.method("add_", old, grad)
+    for hook in after:
+        if s.call(hook, (info.fake,), {}) is not None:
+            raise Unsupported("A hook that runs after accumulation returns something.")
+
+
+def gradients(outputs: Any, inputs: Any, *given: Any, **options: Any) -> tuple[Any, ...]:
+    """`autograd.grad` for leaves whose hooks are called by the program itself."""
+    held = [t._backward_hooks for t in inputs]
+    try:
+        for t, hooks in zip(inputs, held, strict=True):
+            if hooks:
+                t._backward_hooks = None
+        return api.grad(outputs, inputs, *given, **options)
+    finally:
+        for t, hooks in zip(inputs, held, strict=True):
+            if hooks:
+                t._backward_hooks = hooks
+
+
+def _note(arrived: list[int], i: int) -> Any:
+    return lambda grad: arrived.append(i)
+
+
+def _hooks(s: Session, info: TensorInfo) -> tuple[list[Any], list[Any]]:
+    """The hooks of a leaf on its gradient, and those that run once it is accumulated (guarded)."""
+    own: list[Any] = []
+    after: list[Any] = []
+    real, source = info.real, info.source
+    if real is not None and source is not None:
+        autograd = AttrSource(source, "_autograd")
+        if real._autograd is None:
+            s.heap.guard(Kind.NONE, autograd)
+        else:
+            s.heap.guard(Kind.PYTHON, autograd, _no_node_hooks)
+            if not _no_node_hooks(real._autograd):
+                raise Unsupported("A hook stands on the node that accumulates a gradient.")
+            for name, found in (("_backward_hooks", own), ("_post_accumulate_grad_hooks", after)):
+                table = s.heap.enter(getattr(real, name), AttrSource(source, name))
+                found += () if table is None else table.values()
+    for handle in s.hooks:
+        if handle.tensor is info.fake and handle.method != "retain_grad" and handle.node is None:
+            (own if handle.method == "register_hook" else after).append(handle.hook)
+    return own, after
+
+
+def _no_node_hooks(leaf: Any) -> bool:
+    """Whether nobody has hooks on the leaf's AccumulateGrad (`leaf`: its `_autograd`)."""
+    node = None if leaf is None or leaf.accumulator is None else leaf.accumulator()
+    return node is None or node.hooks is None
 
 
 def _gradient(given: dict[str, Any]) -> tuple[Any, ...]:
@@ -71,8 +143,6 @@ def _check(info: TensorInfo) -> None:
             "`backward` flows into what was computed before the function.",
             "Compute the loss and its backward in one compiled function.",
         )
-    if getattr(real, "_backward_hooks", None) or getattr(real, "_post_accumulate_grad_hooks", None):
-        raise Unsupported("A tensor with hooks gets a gradient.", "Remove the hooks.")
 
 
 def _leaves(s: Session, loss: Any) -> list[TensorInfo]:

@@ -28,6 +28,7 @@ from flambeau._src.capture import (
     standard_calls,
     strings,
     tensor_calls,
+    tensor_hooks,
     transforms,
 )
 from flambeau._src.capture.interpreter import NULL
@@ -572,6 +573,7 @@ DESCRIPTORS: dict[Any, Handler] = {
     object.__delattr__: _object_delattr,
     object.__init__: _object_init,
     object.__repr__: _text("repr"),
+    type.__instancecheck__: lambda s, a, k: classes.is_subclass(s, classes.type_of(s, a[1]), a[0]),
 }
 
 
@@ -761,6 +763,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return custom_functions.apply
     if code.co_qualname in _TABLES and library.kind_of_code(code) is not None:
         return functools.partial(_on_table, name)
+    if code is tensor_hooks.REMOVE:
+        return tensor_hooks.remove
     if name in _MODULE_METHODS and library.is_module_code(code):
         return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:

@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import modes
+from flambeau._src.capture import modes, tensor_hooks
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
 from flambeau._src.capture.outcome import Region
@@ -45,6 +45,13 @@ class Emission:
             if effect.kind in ("item", "delete item"):
                 self.rebuild.need(effect.name)
 
+        for handle in self._hooks() * 2:  # twice: it stays in a temporary
+            self.rebuild.need(handle)
+
+    def _hooks(self) -> list[Any]:
+        """Hooks of outside tensors, which are registered once the graph has run."""
+        return [h for h in self.session.hooks if h.node is None]
+
     def need(self, values: list[Any]) -> None:
         """What the code will push after the effects."""
         for value in values:
@@ -56,6 +63,8 @@ class Emission:
         graph_code = self._run_graph()
         out = rebuild.load_sources() + graph_code
         names = []
+        for handle in self._hooks():
+            out += rebuild.value(handle) + make.pop_top()
         if not self.effects and len(values) == 1:
             return out + rebuild.value(values[0]) + self._modes(), []
         for value in values:
@@ -88,6 +97,7 @@ class Emission:
         session, rebuild = self.session, self.rebuild
         recorder = session.recorder
         graph = recorder.graph
+        tensor_hooks.check(session, rebuild.outputs)
         nodes = [recorder.node_of(t) for t in rebuild.outputs]
         graph.output(tuple(nodes))
         _trim(graph)

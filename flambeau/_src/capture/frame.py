@@ -28,6 +28,7 @@ from flambeau._src.capture.outcome import (
     Region,
     Round,
     Skip,
+    TooLate,
     Unsupported,
 )
 from flambeau._src.capture.session import Protocol, Session
@@ -73,9 +74,11 @@ def capture(
     before = modes.settings()
     stop: int | None = None
     limit: Unsupported | None = None
+    hooks_break = False
     for _ in range(_ATTEMPTS):
         try:
             session = Session(options, _PROTOCOL)
+            session.hooks_break = hooks_break
             frame = _outer_frame(session, code, arguments, globals_, function)
         except Exception as error:
             where = (code.co_filename, code.co_firstlineno, code.co_qualname)
@@ -84,6 +87,9 @@ def capture(
             return _attempt(session, frame, code, stop, limit)
         except Unsupported as found:
             found.__traceback__ = found.__context__ = None  # they hold the program's objects
+            if isinstance(found, TooLate) and not hooks_break:
+                hooks_break, stop, limit = True, None, None
+                continue
             found.error = session.breaks_are_errors[-1] if session.breaks_are_errors else None
             if found.whole:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))

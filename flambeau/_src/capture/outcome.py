@@ -23,6 +23,7 @@ __all__ = [
     "Region",
     "Round",
     "Skip",
+    "TooLate",
     "Unsupported",
 ]
 
@@ -38,6 +39,10 @@ class Unsupported(BaseException):
         self.error: bool | None = None
         self.where: tuple[str, int, str] | None = None
         self.stack: tuple[tuple[str, int, str], ...] = ()
+
+
+class TooLate(Unsupported):
+    """What was put off cannot be done any more: it must break the graph where it stands."""
 
 
 class Round(Unsupported):

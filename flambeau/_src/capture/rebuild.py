@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.autograd.hooks import RemovableHandle
 from flambeau._src.capture import going_on, library, suspended
 from flambeau._src.capture.attributes import Super
 from flambeau._src.capture.bytecode import make
@@ -24,7 +25,7 @@ from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.interpreter import Pending
 from flambeau._src.capture.iteration import SequenceIterator, UserIterator
 from flambeau._src.capture.natives import ITERATORS, stateful
-from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.outcome import TooLate, Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
 from flambeau._src.capture.source import (
@@ -39,6 +40,7 @@ from flambeau._src.capture.source import (
     Source,
     TypeSource,
 )
+from flambeau._src.capture.tensor_hooks import Handle
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
 from flambeau._src.interp.fake import FakeTensor
@@ -119,6 +121,8 @@ class Rebuild:
     def _make_plan(self, value: Any) -> Plan:
         s = self.session
         kind = type(value)
+        if kind is Handle:
+            return _plan_hook(self, value)
         if kind is Pending:
             return Plan(value, "source", extra=value.source)
         if kind in SYMBOLIC:
@@ -533,6 +537,14 @@ def _plan_view(r: Rebuild, value: Any) -> Plan:
     raise Unsupported("A view of a dict leaves the graph.", "Make it a list.")
 
 
+def _plan_hook(r: Rebuild, value: Any) -> Plan:
+    if value.removed:
+        return Plan(value, "call", [{}], (RemovableHandle, ()))
+    if value.node is not None:
+        raise TooLate("The handle of a hook leaves the graph.")
+    return Plan(value, "hook", [value.tensor, value.hook], value.method)
+
+
 _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     list: lambda r, v: Plan(v, "list", v),
     tuple: lambda r, v: Plan(v, "tuple", v),
@@ -650,7 +662,14 @@ def _emit_function(r: Rebuild, plan: Plan) -> Code:
     return out + make.load_fast(name)
 
 
+def _emit_hook(r: Rebuild, plan: Plan) -> Code:
+    tensor, hook = plan.parts
+    out = r.value(tensor) + make.load_method(plan.extra)
+    return out + (make.call(0) if hook is None else r.value(hook) + make.call(1))
+
+
 _EMIT: dict[str, Callable[[Rebuild, Plan], Code]] = {
+    "hook": _emit_hook,
     "list": _emit_many(make.build_list),
     "tuple": _emit_many(make.build_tuple),
     "set": _emit_many(make.build_set),

@@ -100,6 +100,8 @@ class Session:
         self.tensor_sources: list[Any] = []
         self.dropped: list[Any] = []  # tensors of rehearsals, kept so that no id is used again
         self.recorder = Recorder(self)
+        self.hooks: list[Any] = []  # handles of hooks that the program registered on tensors
+        self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
@@ -130,6 +132,7 @@ class Session:
         self.heap.forget()
         self.tensors.clear()
         self.raised.clear()
+        self.hooks.clear()
         self.loops.clear()
         self.scopes.clear()
         self.tensor_sources, self.sized, self.dropped = [], [], []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import backward
+from flambeau._src.capture import backward, tensor_hooks
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
@@ -126,9 +126,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__array__": _numpy,
     "requires_grad_": _requires_grad_,
     "backward": backward.backward,
-    "register_hook": _refuse("A hook is registered on a tensor."),
-    "register_post_accumulate_grad_hook": _refuse("A hook is registered on a tensor."),
-    "retain_grad": _refuse("`retain_grad` is called on a tensor."),
+    **tensor_hooks.METHODS,
     "data_ptr": _refuse("The address of a tensor is asked for."),
     "storage": _refuse("The storage of a tensor is asked for."),
     "untyped_storage": _refuse("The storage of a tensor is asked for."),

@@ -185,7 +185,7 @@ def functionalize_layer(op: Op, args: tuple[Any, ...]) -> Any:
             return _mutating(op, args, op.schema.mutates)
         hidden = _HIDDEN.get(op.key)
         if hidden and args[hidden[0]] and all(is_functional(args[i]) for i in hidden[1]):
-            return _mutating(op, args, hidden[1])
+            return _mutating(op, args, hidden[1], told=False)
         return _wrapped(dispatch(op, _values(args)))
 
 
@@ -353,8 +353,11 @@ def _drawn(form: Op, args: tuple[Any, ...]) -> Any:
     return aten.permute(drawn, back)
 
 
-def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
-    """An operator whose functional schema writes: through its functional form, or on copies."""
+def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...], told: bool = True) -> Any:
+    """An operator whose functional schema writes: through its functional form, or on copies.
+
+    `told`: its schema says so, and what is written has a new version then.
+    """
     form = functional_form(op)
     if op.name in ("set_", "resize_", "resize_as_"):
         return _repointed(op, args)
@@ -378,7 +381,8 @@ def _mutating(op: Op, args: tuple[Any, ...], positions: tuple[int, ...]) -> Any:
         targets = args[i] if isinstance(args[i], (list, tuple)) else [args[i]]
         for t, n in zip(targets, new if isinstance(new, list) else [new], strict=True):
             write(t, n)
-            t._bump_version()
+            if told:
+                t._bump_version()
     returns = op.schema.returns
     given = iter(results)
     outs = []

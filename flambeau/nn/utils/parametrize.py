@@ -33,20 +33,24 @@ __all__ = [
 class _Cache:
     """How many `cached` blocks are entered, and what was computed inside."""
 
-    depth = 0
-    values: dict[tuple[int, str], Tensor | None] = {}
+    def __init__(self) -> None:
+        self.depth = 0
+        self.values: dict[tuple[int, str], Tensor | None] = {}
+
+
+_cache = _Cache()
 
 
 @contextmanager
 def cached() -> Iterator[None]:
     """Inside, each parametrised tensor is computed once, at its first access."""
-    _Cache.depth += 1
+    _cache.depth += 1
     try:
         yield
     finally:
-        _Cache.depth -= 1
-        if _Cache.depth == 0:
-            _Cache.values = {}
+        _cache.depth -= 1
+        if _cache.depth == 0:
+            _cache.values = {}
 
 
 def _register_parameter_or_buffer(module: Module, name: str, X: Tensor) -> None:
@@ -257,12 +261,12 @@ def _inject_property(module: Module, tensor_name: str) -> None:
 
     def read(self: Any) -> Tensor:
         parametrization = self.parametrizations[tensor_name]
-        if not _Cache.depth:
+        if not _cache.depth:
             return parametrization()
         key = (id(module), tensor_name)
-        value = _Cache.values.get(key)
+        value = _cache.values.get(key)
         if value is None:
-            value = _Cache.values[key] = parametrization()
+            value = _cache.values[key] = parametrization()
         return value
 
     def write(self: Any, value: Tensor) -> None:

@@ -27,7 +27,6 @@ _FACTS = frozenset(
         "nbytes",
     )
     + ("is_nested", "is_sparse_csr", "names", "output_nr", "is_vulkan", "is_ipu", "is_mtia")
-    + ("retains_grad",)
 )
 _VIEWS = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
 _MISSING: Any = object()
@@ -46,6 +45,8 @@ def get(s: Session, t: Any, name: str) -> Any:
         return _grad(s, t, info)
     if name == "__class__":
         return info.kind
+    if name == "retains_grad":
+        return _retains(s, t, info)
     if name == "grad_fn":
         if t.grad_fn is None:
             return None
@@ -68,6 +69,14 @@ def get(s: Session, t: Any, name: str) -> Any:
             raise Unsupported(f"The attribute {name} of a {info.kind.__name__} is read.")
     text = f"'{info.kind.__name__}' object has no attribute '{name}'"
     return s.raise_(AttributeError(text))
+
+
+def _retains(s: Session, t: Any, info: Any) -> Any:
+    if any(h.tensor is t and h.method == "retain_grad" for h in s.hooks):
+        return True
+    if info.real is None:
+        return False
+    return s.heap.enter(info.real.retains_grad, AttrSource(info.source, "retains_grad"))
 
 
 def _grad(s: Session, t: Any, info: Any) -> Any:
