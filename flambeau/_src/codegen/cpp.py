@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 
 from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule
 
+from .attention import print_attention
 from .body import Body
-from .fragments import Text
+from .fragments import C_TYPES, Text
 from .primitives import PRIMITIVES
 from .reductions import COMBINERS
 from .rows import print_row_kernel
@@ -57,8 +58,12 @@ LIBRARY: dict[str, Callable[[Text, str], str]] = {
 }
 
 
-def print_kernels(kernels: Iterable[tuple[str, Kernel, Schedule]], target: Target) -> str:
-    """C for ``(symbol, kernel, schedule)`` each, for the machine ``target``."""
+def print_kernels(
+    kernels: Iterable[tuple[str, Kernel, Schedule]], target: Target,
+    whole: Iterable[tuple[str, str, str]] = (),
+) -> str:  # fmt: skip
+    """C for ``(symbol, kernel, schedule)`` each, for the machine ``target``; and for what has a
+    text of its own (``attention.py``), ``(symbol, kind, dtype)`` each."""
     text = Text(target, LIBRARY)
     text.parts.append(DECLARATIONS)
     for symbol, kernel, schedule in kernels:
@@ -67,6 +72,10 @@ def print_kernels(kernels: Iterable[tuple[str, Kernel, Schedule]], target: Targe
             _print_map(symbol, kernel, schedule, text)
         else:
             print_row_kernel(symbol, kernel, schedule, text, _lanes(schedule, target))
+    for symbol, kind, dtype in whole:
+        short = {"float32": "f32", "float64": "f64"}[dtype]
+        lanes = target.vector_bytes // C_TYPES[short][1]
+        print_attention(text, symbol, kind, f"{text.type(short, lanes)}")
     return str(text)
 
 

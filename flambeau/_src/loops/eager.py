@@ -11,8 +11,8 @@ _state: dict[str, Any] = {"toolchain": True}
 
 
 def kernel_address(
-    name: str, expr: Callable[..., Any], kind: str, ins: tuple[str, ...], outs: tuple[str, ...],
-    param_kinds: tuple[str, ...], key: Any,
+    name: str, expr: Callable[..., Any] | None, kind: str, ins: tuple[str, ...],
+    outs: tuple[str, ...], param_kinds: tuple[str, ...], key: Any,
 ) -> int | None:  # fmt: skip
     """The address of the generated kernel; None when this machine can only evaluate in NumPy."""
     from flambeau._src.loops.compile import kernel_address as find  # lazy: the code generator

@@ -19,14 +19,14 @@ class KernelRequest:
 
     Attributes:
         name: the operator, e.g. ``add.Tensor``.
-        expr: its ``expr(k, *inputs, *params)``.
-        kind: 'map' or 'row'.
+        expr: its ``expr(k, *inputs, *params)``; None where ``kind`` alone says what is computed.
+        kind: 'map' or 'row', or the name of a text (``codegen.attention.KINDS``).
         in_dtypes, out_dtypes: storage dtypes.
         n_params, param_kinds, compute_dtype: see ``loops.lower.lower``.
     """
 
     name: str
-    expr: Callable[..., Any]
+    expr: Callable[..., Any] | None
     kind: str
     in_dtypes: tuple[str, ...]
     out_dtypes: tuple[str, ...]

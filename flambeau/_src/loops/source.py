@@ -25,6 +25,7 @@ def kernel_of(request: KernelRequest) -> Kernel:
     """The request's kernel IR."""
     from .lower import lower  # lazy: a kernel from the pack needs no lowering
 
+    assert request.expr is not None  # else `kernel_text` prints what the kind names
     return lower(
         request.expr, request.kind, request.in_dtypes, request.out_dtypes, request.n_params,
         request.param_kinds, request.compute_dtype,
@@ -37,5 +38,6 @@ def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
 
     from .schedule import schedule  # lazy: nor a schedule
 
-    kernels = [(r.symbol, kernel_of(r)) for r in requests]
-    return print_kernels([(s, k, schedule(k)) for s, k in kernels], target)
+    kernels = [(r.symbol, kernel_of(r)) for r in requests if r.expr is not None]
+    whole = [(r.symbol, r.kind, r.out_dtypes[0]) for r in requests if r.expr is None]
+    return print_kernels([(s, k, schedule(k)) for s, k in kernels], target, whole)

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, pack_params
 
 
 def check_attention(
@@ -182,6 +183,20 @@ class AttentionMath(Composite):
 _FEW_PRODUCTS = 1 << 16
 
 
+def lined(t: Tensor) -> Tensor:
+    """t with the elements of a row side by side: a copy where they are not."""
+    if t.stride()[-1] == 1:
+        return t
+    made = _native.empty(t.shape, t.dtype, t.device)
+    slot("copy_into")(made, t)
+    return made
+
+
+def like_in(t: Tensor, dtype: dt.dtype) -> Tensor:
+    """t itself, or as much room in another dtype, laid out alike."""
+    return t if t.dtype is dtype else _native.empty(t.shape, dtype, t.device, t.stride())
+
+
 def _working(kind: dt.dtype, q: Tensor, k: Tensor) -> dt.dtype:
     """What attention is computed in: double where that costs little, since the exponential of a
     rounded score is off by the score times an ulp."""
@@ -230,14 +245,16 @@ class FlashAttentionCpu(Opaque):
         mask: Any,
         scale: Any,
     ) -> None:
-        wide = _working(outs[1].dtype, q, k)
-        q, k = cast(q, wide), cast(k, wide)
-        if mask is None and q.shape[-2] and k.shape[-2]:
-            p, lse = weights_of_rows(q, k, is_causal, scale)
-        else:
-            p, lse = attention_weights(q, k, mask, is_causal, scale)
-        copy = slot("copy_into")
-        copy(outs[0], aten.matmul(p, cast(v, wide)))
+        wide, copy = _working(outs[1].dtype, q, k), slot("copy_into")
+        q, k, v = cast(q, wide), cast(k, wide), cast(v, wide)
+        into = [like_in(o, wide) for o in outs]
+        if mask is None and weighted(into[0], into[1], q, k, v, is_causal, scale):
+            for o, t in zip(outs, into, strict=True):
+                if o is not t:
+                    copy(o, t)
+            return
+        p, lse = attention_weights(q, k, mask, is_causal, scale)
+        copy(outs[0], aten.matmul(p, v))
         copy(outs[1], lse)
 
     def vjp(
@@ -281,43 +298,61 @@ def attention_weights(
     return p, lse.squeeze(-1)
 
 
-def _seen(k: Any, s: Any, rest: tuple[Any, ...]) -> Any:
-    """A score, or -inf behind the row's own place, where `rest` has places."""
-    return k.where(rest[0] <= rest[1], s, k.const(-math.inf)) if rest else s
+def _heads(t: Tensor, cost: int) -> Tensor:
+    """The first element of each head of t (N, H, L, E), `cost` times over: what the loops see."""
+    n, h, *_ = t.stride()
+    return _native.alias(Tensor, t, (*t.shape[:2], cost), (n, h, 0), t.storage_offset())
 
 
-def _weights_expr(k: Any, s: Any, *rest: Any) -> Any:
-    s = _seen(k, s, rest[:-1])
-    top = k.max(s)
-    e = k.exp(s - top)
-    total = k.sum(e)
-    return e / total, top + k.log(total)
-
-
-def _gradients_expr(k: Any, s: Any, gp: Any, lse: Any, delta: Any, *rest: Any) -> Any:
-    p = k.exp(_seen(k, s, rest[:-1]) - lse)
-    return p, p * (gp - delta)
-
-
-def _places(is_causal: bool, scores: Tensor) -> list[Tensor]:
-    """The places of columns and of rows, where a row hides what is behind it: as floats, since a
-    comparison of integers of another width than the scores is not vectorised well."""
-    if not is_causal:
-        return []
-    rows, columns = (aten.arange(n, dtype=scores.dtype) for n in scores.shape[-2:])
-    return [columns.view((1, 1, 1, -1)), rows.view((1, 1, -1, 1))]
-
-
-def weights_of_rows(q: Tensor, k: Tensor, is_causal: bool, scale: Any) -> tuple[Tensor, Tensor]:
-    """Attention's weights and the log-sum-exp of its scores, in one pass over these."""
-    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = aten.matmul(q * scale, k.transpose(-2, -1))
-    lse = aten.empty((*scores.shape[:-1], 1), dtype=scores.dtype)
-    run_rows(
-        FlashAttentionCpu.op, _weights_expr, (scores, lse), [scores, *_places(is_causal, scores)],
-        3, [], [is_causal], scores.dtype,
+def _walk(
+    kind: str, outs: tuple[Tensor, ...], ins: tuple[Tensor, ...], sizes: tuple[int, ...],
+    places: tuple[int, ...], causal: bool, scale: Any,
+) -> bool:  # fmt: skip
+    """Run a kernel of `codegen/attention.py`; False where there is none for these tensors."""
+    every = (*outs, *ins)
+    work = outs[0].dtype
+    if work not in (dt.float32, dt.float64) or any(t.dtype is not work for t in every):
+        return False
+    if not all(t.numel() for t in every) or any(t.dim() == 4 and t.stride()[3] != 1 for t in every):
+        return False
+    names = tuple((work.name,) * len(side) for side in (ins, outs))
+    address = slot("kernel_address")(f"{kind}_{work.name}", None, kind, *names, (), None)
+    if address is None:
+        return False
+    rows, columns, width = sizes
+    scale = 1.0 / math.sqrt(width) if scale is None else scale
+    numbers = [rows, columns, width, causal, *places, scale]
+    cost = rows * columns
+    _native.run_rows(
+        address, tuple(_heads(t, 1) for t in outs), tuple(_heads(t, cost) for t in ins), 2,
+        pack_params(numbers, [False] * (len(numbers) - 1) + [True]),
     )  # fmt: skip
-    return scores, lse.squeeze(-1)
+    return True
+
+
+def _row(t: Tensor) -> int:
+    """Elements from one row of t (N, H, L, …) to the next."""
+    step: int = t.stride()[2]
+    return step
+
+
+def weighted(
+    out: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: Any
+) -> bool:
+    """Attention without a mask into `out` and `lse`; False where that is left to its parts."""
+    ins = q, k, v = lined(q), lined(k), lined(v)
+    places = (*map(_row, (q, k, v, out, lse)), 0, 0, 0, 0)
+    sizes = (q.shape[2], k.shape[2], q.shape[3])
+    return _walk("attention", (out, lse), ins, sizes, places, is_causal, scale)
+
+
+def slopes(outs: Any, ins: Any, is_causal: bool, scale: Any) -> bool:
+    """The gradients for query, key and value from (g, q, k, v, out, lse) of such attention."""
+    *ins, lse = (*map(lined, ins[:5]), ins[5])
+    g, q, k, v, out = ins
+    places = (*map(_row, (q, k, v, out, lse, g, *outs)),)
+    sizes = (q.shape[2], k.shape[2], q.shape[3])
+    return _walk("attention_backward", tuple(outs), (*ins, lse), sizes, places, is_causal, scale)
 
 
 def cast_like(t: Tensor, like: Tensor) -> Tensor:
@@ -358,12 +393,16 @@ class FlashAttentionCpuBackward(Opaque):
     ) -> None:
         wide = _working(lse.dtype, q, k)
         g, q, k, v, out = (cast(t, wide) for t in (g, q, k, v, out))
-        if mask is None and wide is lse.dtype and q.shape[-2] and k.shape[-2]:
-            got = gradients_of_rows(g, q, k, v, out, lse, is_causal, scale)
-        else:
-            got = gradients(g, q, k, v, out, mask, is_causal, scale)
-        for o, t in zip(outs, got, strict=True):
-            slot("copy_into")(o, t)
+        into = [like_in(o, wide) for o in outs]
+        done = mask is None
+        if done and wide is not lse.dtype:  # what the forward rounded is made anew
+            out, lse = like_in(out, wide), _native.empty(lse.shape, wide, lse.device)
+            done = weighted(out, lse, q, k, v, is_causal, scale)
+        if not done or not slopes(into, (g, q, k, v, out, lse), is_causal, scale):
+            into = list(gradients(g, q, k, v, out, mask, is_causal, scale))
+        for o, t in zip(outs, into, strict=True):
+            if o is not t:
+                slot("copy_into")(o, t)
 
     def decompose(
         g: Tensor,
@@ -378,24 +417,6 @@ class FlashAttentionCpuBackward(Opaque):
         scale: Any,
     ) -> Any:
         return gradients(g, q, k, v, None, mask, is_causal, scale)
-
-
-def gradients_of_rows(
-    g: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, is_causal: bool,
-    scale: Any,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The same from the log-sum-exp that the forward kept, the weights in one pass."""
-    s = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = aten.matmul(q * s, k.transpose(-2, -1))
-    gs = aten.matmul(g, v.transpose(-2, -1))
-    delta = (g * out).sum(-1, True)
-    run_rows(
-        FlashAttentionCpuBackward.op, _gradients_expr, (scores, gs),
-        [scores, gs, lse.unsqueeze(-1), delta, *_places(is_causal, scores)], 3, [], [is_causal],
-        scores.dtype,
-    )  # fmt: skip
-    gv = aten.matmul(scores.transpose(-2, -1), g)
-    return aten.matmul(gs, k) * s, aten.matmul(gs.transpose(-2, -1), q) * s, gv
 
 
 def gradients(

@@ -129,6 +129,7 @@ def _quietly(function: Any, *args: Any, **kwargs: Any) -> None:
 def _call_all(d: Any) -> None:
     """The common operators in one floating dtype."""
     x, y, m = (aten.ones((4, 4), dtype=d) for _ in range(3))
+    heads, rows = aten.ones((1, 2, 64, 32), dtype=d), aten.ones((1, 2, 64), dtype=d)
     for name in _FLOATS:
         _quietly(getattr(aten, name), x)
     _call_pairs(x, y)
@@ -149,6 +150,10 @@ def _call_all(d: Any) -> None:
         lambda: aten.native_layer_norm(x, [4], None, None, 1e-5),
         lambda: aten.native_layer_norm_backward(
             x, y, [4], m[:, :1], m[:, 1:2], y[0], m[0], [True, True, True]
+        ),
+        lambda: aten._scaled_dot_product_flash_attention_for_cpu(heads, heads, heads),
+        lambda: aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            heads, heads, heads, heads, heads, rows, 0.0, False
         ),
         lambda: aten.threshold_backward(x, y, 0),
         lambda: aten.tanh_backward(x, y),
