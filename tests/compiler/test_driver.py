@@ -175,7 +175,7 @@ def test_what_the_program_raises_is_what_it_raises() -> None:
 
 def test_the_limit_is_announced_once(caplog: Any) -> None:
     count = Counting()
-    compiled = torch.compile(plain, backend=count)
+    compiled = torch.compile(plain, backend=count, dynamic=False)
     logging.getLogger("flambeau").propagate = True
     with caplog.at_level(logging.WARNING):
         for n in range(12):
@@ -187,7 +187,7 @@ def test_the_limit_is_announced_once(caplog: Any) -> None:
 
 def test_limits_and_refusals() -> None:
     def calls(n: int, **options: Any) -> Any:
-        compiled = torch.compile(plain, backend="eager", **options)
+        compiled = torch.compile(plain, backend="eager", dynamic=False, **options)
         return [compiled(X, i / 2) for i in range(n)]
 
     with torch._dynamo.config.patch(cache_size_limit=2, fail_on_recompile_limit_hit=True):
@@ -537,7 +537,7 @@ def test_a_call_that_meets_no_operator_costs_its_guards(fn: Any, args: Any, othe
 
 def test_calls_without_operators_and_without_end_are_looked_at_ever_more_seldom() -> None:
     back_end = Counting()
-    compiled = torch.compile(maybe, backend=back_end)
+    compiled = torch.compile(maybe, backend=back_end, dynamic=False)
     limit = DYNAMO.get("recompile_limit")
     for n in range(100):
         assert compiled(X, -n / 2) is X

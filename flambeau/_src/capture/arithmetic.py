@@ -20,7 +20,7 @@ from flambeau._src.capture.natives import (
     inert,
 )
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.sizes import is_symbolic, numbers
+from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic, numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core.tensor import Tensor
@@ -82,6 +82,7 @@ _UNARY: dict[str, tuple[Any, str]] = {
     "invert": (operator.invert, "__invert__"),
     "pos": (operator.pos, "__pos__"),
 }
+_REAL = frozenset((int, float, bool, *SYMBOLIC))
 _COMPARING = frozenset(("<", "<=", ">", ">=", "==", "!="))
 SYMBOLS: dict[Any, str] = {fn: symbol for symbol, (fn, *_) in _BINARY.items()}
 SYMBOLS |= {fn: symbol for symbol, (fn, _) in _INPLACE.items()}
@@ -94,6 +95,8 @@ def binary(s: Session, symbol: str, a: Any, b: Any) -> Any:
     plain = symbol[:-1] if inplace is not None else symbol
     fn = inplace[0] if inplace is not None else _BINARY[symbol][0]
     if ta in ATOMS and tb in ATOMS:
+        if (ta in SYMBOLIC and tb not in _REAL) or (tb in SYMBOLIC and ta not in _REAL):
+            a, b = numbers(a), numbers(b)  # with a complex number, text, None
         return s.native(fn, a, b)
     if ta is FakeTensor or tb is FakeTensor:
         return _with_tensor(s, symbol, plain, fn, a, b)

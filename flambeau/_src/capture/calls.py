@@ -18,6 +18,7 @@ from flambeau._src.capture import (
     classes,
     iteration,
     library,
+    number_calls,
     overriding,
     transforms,
 )
@@ -280,6 +281,9 @@ def _tensor_method(
 def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if cls.__dict__.get("_dynamo_forbidden"):
         raise Forbidden(f"Attempt to trace forbidden callable {cls}")
+    of_numbers = number_calls.handler(cls, args) if any(map(is_symbolic, args)) else None
+    if of_numbers is not None:
+        return s.native(of_numbers, *args, **kwargs)
     handler = builtin_calls.CLASSES.get(cls)
     if handler is not None:
         if not builtin_calls.fits(cls, args, kwargs):
@@ -365,6 +369,9 @@ def native_argument(s: Session, value: Any, iterable: bool) -> Any:
 
 
 def _builtin(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    of_numbers = number_calls.handler(fn, args) if any(map(is_symbolic, args)) else None
+    if of_numbers is not None:
+        return s.native(of_numbers, *args, **kwargs)
     handler = builtin_calls.FUNCTIONS.get(fn)
     if handler is not None:
         if not builtin_calls.fits(fn, args, kwargs):

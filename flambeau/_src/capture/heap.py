@@ -91,8 +91,10 @@ class Heap:
         if kind in ATOMS:
             if value is None:
                 self.guard(Kind.NONE, source)
-            elif kind is int and (made := sizes.number(self.session, value, source)) is not None:
-                self.guard(Kind.TYPE, source, int)
+            elif kind in (int, float) and (
+                made := sizes.number(self.session, value, source)
+            ) is not None:  # fmt: skip
+                self.guard(Kind.TYPE, source, kind)
                 return made
             else:
                 self.guard(Kind.EQUALS, source, value)
@@ -141,7 +143,8 @@ class Heap:
             return self._know(value, partial, source).inside
         fixed = is_structseq(kind) and all(is_plain(v) for v in value)  # as sys.flags
         fixed = fixed and kind.n_fields == kind.n_sequence_fields  # type: ignore[attr-defined]
-        if fixed or kind is Size or kind is slice or (kind is tuple and is_plain(value)):
+        fixed = fixed or kind is Size or kind is slice
+        if fixed or (kind is tuple and is_plain(value) and sizes.stays(self.session, value, source)):
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)

@@ -124,10 +124,11 @@ class CaptureOptions:
         longest: how many jumps, calls and outside objects are followed before the graph ends; 0:
             all.
         dynamic: None, True or False, as `compile` takes it.
+        floats: whether floats from outside that were seen to change are symbols.
         scalars, shapes: whether numbers (`.item()`) and sizes (`nonzero`) that only running will
             tell are symbols; otherwise they end the graph.
-        sizes: for None: the sizes of tensors by source in earlier calls of the code, None where
-            they changed; kept from one capture to the next.
+        sizes: for None: the sizes of tensors by source in earlier calls of the code (and numbers),
+            None where they changed; kept from one capture to the next.
         is_disabled: whether a function must not be captured.
         refused: functions that end the graph.
         leaves: functions that are one node of the graph although they are Python.
@@ -142,9 +143,10 @@ class CaptureOptions:
     own_caches: bool = False
     longest: int = 0
     dynamic: bool | None = None
+    floats: bool = True
     scalars: bool = False
     shapes: bool = False
-    sizes: dict[str, list[int | None]] | None = None
+    sizes: dict[str, list[Any]] | None = None
     is_disabled: Callable[[Any], bool] | None = None
     leaves: set[Any] = field(default_factory=set)
     refused: set[Any] = field(default_factory=set)

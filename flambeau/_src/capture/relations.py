@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from flambeau._src.capture.guards import Guard
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, Source
+from flambeau._src.ir.shape_env import FLOAT
 
 __all__ = ["Leaf", "Relation", "relation"]
 
@@ -31,6 +32,9 @@ _BINARY: dict[type, int] = {
 _COMPARE: dict[type, int] = {
     ast.Lt: _LT, ast.LtE: _LE, ast.Eq: _EQ, ast.NotEq: _NE, ast.Gt: _GT, ast.GtE: _GE,
 }  # fmt: skip
+
+
+_KNOWN = frozenset(("max", "min", "abs", "math", "float", "int", "bool", "round", "inf", "nan"))
 
 
 class Leaf(NamedTuple):
@@ -85,7 +89,7 @@ def _steps(
     tree = _parsed(text)
     used = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
     names = tuple(n for n in dict.fromkeys(used) if n in sources)
-    unknown = set(used) - set(names) - {"max", "min", "abs", "math", "float", "int", "bool"}
+    unknown = set(used) - set(names) - _KNOWN
     if unknown:
         raise ValueError(f"the relation {text!r} has names without a source: {sorted(unknown)}")
     steps: list[tuple[int | None, int]] = []
@@ -102,7 +106,8 @@ def _parsed(text: str) -> ast.Expression:
 
 @functools.lru_cache(maxsize=256)
 def _function(text: str, names: tuple[str, ...]) -> Callable[..., bool]:
-    made: Callable[..., bool] = eval(f"lambda {', '.join(names)}: ({text})", {"math": math})
+    known = {"math": math, "inf": math.inf, "nan": math.nan}
+    made: Callable[..., bool] = eval(f"lambda {', '.join(names)}: ({text})", known)
     return made
 
 
@@ -120,7 +125,7 @@ def _leaf(source: Source) -> Leaf:
 
 def _emit(node: Any, leaves: Mapping[str, int], out: list[tuple[int | None, int]]) -> None:
     """Steps that leave the node's value on the stack."""
-    if isinstance(node, ast.Name) and node.id in leaves:
+    if isinstance(node, ast.Name) and node.id in leaves and not node.id.startswith(FLOAT):
         out.append((None, leaves[node.id]))
     elif isinstance(node, ast.Constant) and isinstance(node.value, int):
         if abs(node.value) >= 1 << 62:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.interp.sizes import Dims
 from flambeau._src.ir.integers import Range
 from flambeau._src.ir.shape_env import ShapeEnv
-from flambeau._src.ir.sym_node import expression_of, sym_int
+from flambeau._src.ir.sym_node import SymNode, expression_of, sym_int
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -58,41 +59,72 @@ def policy(session: Session, t: Any, source: Source) -> Dims | None:
 
 
 class NumberInfo:
-    """A symbolic int for an int from outside, as an input of the graph."""
+    """A symbolic number for one from outside, as an input of the graph."""
 
     __slots__ = ("fake", "node", "source")
 
-    def __init__(self, number: SymInt, source: Source) -> None:
+    def __init__(self, number: SymInt | SymFloat, source: Source) -> None:
         self.fake = number
         self.source = source
         self.node: Any = None
 
 
-def number(session: Session, value: int, source: Source) -> Any:
-    """A symbolic int for an int argument (or one found in an argument); None: it is a constant.
+def number(session: Session, value: int | float, source: Source) -> Any:
+    """A symbolic number for one from outside; None: it is a constant.
 
-    As with sizes: with `dynamic=True` each is one, without it those that were seen to change. What
-    modules hold, and globals, are constants.
+    As with sizes: with `dynamic=True` each is one, without it those that were seen to change. Ints
+    that modules hold, and globals, are constants; such floats are symbols once they change.
     """
     options = session.options
-    if options.dynamic is False or (options.dynamic is None and options.sizes is None):
+    floating = type(value) is float
+    if options.dynamic is False or (floating and not options.floats):
         return None
     path = list(source.path())
-    if not isinstance(path[0], LocalSource) or any(map(session.modules.owns, path)):
+    own = not isinstance(path[0], LocalSource) or any(map(session.modules.owns, path))
+    if own and not floating:
         return None
-    if not options.dynamic:
-        assert options.sizes is not None
-        seen = options.sizes.setdefault(f"int {source.text()}", [value])
+    if own or not options.dynamic:
+        if options.sizes is None:
+            return None
+        seen = options.sizes.setdefault(_name_of(source), [value])
         if seen[0] != value:
             seen[0] = None
         if seen[0] is not None:
             return None
+    if not math.isfinite(value):
+        return None
     known = session.numbers.get(source)
     if known is None:
-        made = sym_int(session.shape_env, session.shape_env.given(value, (source, "", 0)))
-        assert isinstance(made, SymInt)
+        env, place = session.shape_env, (source, "", 0)
+        made: Any = (
+            SymFloat(SymNode(env, "float", env.given_float(value, place)))
+            if floating
+            else sym_int(env, env.given(int(value), place))
+        )
         known = session.numbers[source] = NumberInfo(made, source)
     return known.fake
+
+
+def stays(session: Session, value: tuple[Any, ...], source: Source) -> bool:
+    """Whether a tuple of constants is one itself: unless its floats were seen to change."""
+    seen, dynamic = session.options.sizes, session.options.dynamic
+    floats = session.options.floats and any(type(v) is float for v in value)
+    if not floats or dynamic is False or (seen is None and not dynamic):
+        return True
+    if dynamic:
+        return False
+    assert seen is not None
+    known = seen.setdefault(f"tuple {source.text()}", [value])
+    if known[0] is not None and known[0] != value:
+        for i, item in enumerate(known[0]):
+            seen.setdefault(_name_of(ItemSource(source, i)), [item])
+        known[0] = None
+    return known[0] is not None
+
+
+def _name_of(source: Source) -> str:
+    """Under what a number is noted that was seen there."""
+    return f"number {source.text()}"
 
 
 def _changed(seen: dict[str, list[int | None]], name: str, t: Any) -> list[int]:

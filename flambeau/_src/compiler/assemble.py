@@ -4,7 +4,9 @@ dropped after their use."""
 from __future__ import annotations
 
 import linecache
+import math
 import operator
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +85,7 @@ class _Writer:
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
             "run_map": _native.run_map, "run_rows": _native.run_rows, "run": run,
+            "math": math, "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self.var: dict[Node, str] = {}
         self.constants: dict[str, str] = {}
@@ -209,13 +212,23 @@ class _Writer:
         if not kernel.inputs or addresses is None:
             name = f"evaluate_{kernel.symbol}"
             self.names[name] = _evaluated(kernel)
-            self.lines.append(f"{name}({outs}, {ins})")
+            given = _tuple(self._text(e) for e in extents(kernel.slots.numbers))
+            self.lines.append(f"{name}({outs}, {ins}, {given})")
             return
+        numbers = self._slots(kernel)
         self.names[kernel.symbol] = addresses[kernel.symbol]
         if kernel.dim is None:
-            self.lines.append(f"run_map({kernel.symbol}, {outs}, {ins}, None)")
+            self.lines.append(f"run_map({kernel.symbol}, {outs}, {ins}, {numbers})")
         else:
-            self.lines.append(f"run_rows({kernel.symbol}, {outs}, {ins}, {kernel.dim}, None)")
+            self.lines.append(f"run_rows({kernel.symbol}, {outs}, {ins}, {kernel.dim}, {numbers})")
+
+    def _slots(self, kernel: Fused) -> str:
+        """Numbers that come when the program runs, as the bytes that a kernel takes."""
+        if not kernel.slots.numbers:
+            return "None"
+        format_ = "".join("d" if kind == "f" else "q" for kind in kernel.slots.kinds)
+        self.names[f"slots_{format_}"] = struct.Struct(f"={format_}").pack
+        return f"slots_{format_}({', '.join(map(self._text, extents(kernel.slots.numbers)))})"
 
     def _in_rank(self, node: Node, kernel: Fused, dim: int) -> str:
         """An operand of a row kernel with the rank of its rows' shape."""
@@ -474,12 +487,13 @@ class _Compute:
         self.decl.compute(self.op, outs, args)
 
 
-def _evaluated(kernel: Fused) -> Callable[[Any, Any], None]:
+def _evaluated(kernel: Fused) -> Callable[[Any, Any, Any], None]:
     """The kernel's expression in NumPy: on machines without a compiler, and without operands."""
     common = kernel.in_dtypes[0] if kernel.in_dtypes else kernel.out_dtypes[0]
 
-    def evaluate(outs: Any, ins: Any) -> None:
-        slot("evaluate")(kernel.expr, kernel.kind, outs, ins, (), kernel.dim, dt.DTYPES[common])
+    def evaluate(outs: Any, ins: Any, numbers: Any) -> None:
+        dtype = dt.DTYPES[common]
+        slot("evaluate")(kernel.expr, kernel.kind, outs, ins, numbers, kernel.dim, dtype)
 
     return evaluate
 

@@ -306,6 +306,7 @@ class _Frame:
             own_caches=compiler.options.everything,
             longest=_LONGEST if compiler.options.everything else 0,
             dynamic=compiler.options.dynamic,
+            floats=not DYNAMO.get("specialize_float"),
             scalars=compiler.options.fullgraph or DYNAMO.get("capture_scalar_outputs"),
             shapes=compiler.options.fullgraph or DYNAMO.get("capture_dynamic_output_shape_ops"),
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,

@@ -49,8 +49,8 @@ def is_number(v: Any) -> bool:
 
 
 def is_input(v: Any) -> bool:
-    """Whether v is given to a graph when it runs: a tensor, or a size that is no constant."""
-    return isinstance(v, (Tensor, SymInt))
+    """Whether v is given to a graph when it runs: a tensor, or a number that is no constant."""
+    return isinstance(v, (Tensor, SymInt, SymFloat))
 
 
 def symbols_of(v: Any) -> frozenset[str]:

@@ -16,20 +16,39 @@ from typing import Any
 from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.passes import op_of
 from flambeau._src.core import dtype as dt
+from flambeau._src.core.symint import SymFloat
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.kernel import DTYPES, Kernel, compute_type
 from flambeau._src.ir.node import Node, map_arg
 from flambeau._src.loops.lower import Tracer, Value, common_compute_type, lower
 from flambeau._src.ops.copying import _Identity
-from flambeau._src.ops.kinds import SIXTEEN, Reduction, wrap_dim, wrap_dims
-from flambeau._src.ops.op import Op
+from flambeau._src.ops.kinds import SIXTEEN, Pointwise, Reduction, wrap_dim, wrap_dims
+from flambeau._src.ops.op import Declaration, Op
 
 __all__ = ["Fused", "Group", "MapOp", "RowOp", "groups_of", "map_op", "row_op"]
 
 _NUMERIC = ("Scalar", "float", "int")
 MAX_OPERANDS = 16  # outputs and inputs of one kernel (FL_MAXOPS)
 MAX_NODES = 48
+MAX_NUMBERS = 32  # parameters of one kernel (256 bytes)
+
+
+class Slots:
+    """The parameters of a kernel: numbers that are not fixed, each once."""
+
+    def __init__(self, numbers: Sequence[Any]) -> None:
+        found = zip(extents(numbers), numbers, strict=True)
+        self.of: dict[Any, int] = {}
+        self.numbers: list[Any] = []
+        for e, n in found:
+            if self.of.setdefault(e, len(self.numbers)) == len(self.numbers):
+                self.numbers.append(n)
+        self.kinds = tuple("f" if isinstance(n, SymFloat) else "i" for n in self.numbers)
+
+    def value(self, k: Tracer, number: Any, dtype: str) -> Value:
+        """A number as a value of a dtype."""
+        return k.emit("param", (), dtype, self.of[extents((number,))[0]])
 
 
 @dataclass
@@ -51,7 +70,12 @@ class MapOp:
     def inputs(self) -> list[Node]:
         return [v for kind, v in self.plan if kind == "node"]
 
-    def emit(self, k: Tracer, value: Any, exact: bool) -> tuple[Value, ...]:
+    @property
+    def unfixed(self) -> list[Any]:
+        """Symbolic numbers among the arguments: parameters of the kernel."""
+        return [v for kind, v in self.plan if kind in ("number", "param") and is_number(v)]
+
+    def emit(self, k: Tracer, value: Any, exact: bool, slots: Slots) -> tuple[Value, ...]:
         """The node's results; `value(node)` gives `(Value, dtype name)` of an input."""
         outer = k.compute
         operands = [
@@ -68,7 +92,7 @@ class MapOp:
             common_compute_type([*operands, *numbers], [d.name for d in self.outs])
         )
         args = [
-            self._argument(k, kind, v, kept, value, exact)
+            self._argument(k, kind, v, kept, value, exact, slots)
             for (kind, v), kept in zip(self.plan, self.keep, strict=True)
         ]
         result = self.op.decl.expr(k, *args)  # type: ignore[misc]
@@ -82,7 +106,9 @@ class MapOp:
         k.compute = outer
         return tuple(made)
 
-    def _argument(self, k: Tracer, kind: str, v: Any, kept: bool, value: Any, exact: bool) -> Any:
+    def _argument(
+        self, k: Tracer, kind: str, v: Any, kept: bool, value: Any, exact: bool, slots: Slots
+    ) -> Any:
         if kind == "node":
             loaded, name = value(v)
             if kept or name == self.common.name:
@@ -91,12 +117,14 @@ class MapOp:
             return k.cast(loaded, to if DTYPES[to].compute != to else compute_type(to))
         if kind == "number":
             to = "float32" if self.common in SIXTEEN else compute_type(self.common.name)
-            return k.constant(_fitting(v, to), to)
+            return slots.value(k, v, to) if is_number(v) else k.constant(_fitting(v, to), to)
         if kind == "param":
             floating = DTYPES[k.compute].kind == "f"
             if dt.category(self.common) >= 2:
-                return k.constant(float(v), k.compute if floating else "float64")
-            return k.constant(int(v), "int64" if floating else k.compute)
+                to = k.compute if floating else "float64"
+                return slots.value(k, v, to) if is_number(v) else k.constant(float(v), to)
+            to = "int64" if floating else k.compute
+            return slots.value(k, v, to) if is_number(v) else k.constant(int(v), to)
         return v
 
 
@@ -118,7 +146,11 @@ class RowOp:
     def inputs(self) -> list[Node]:
         return self.operands
 
-    def emit(self, k: Tracer, value: Any, exact: bool) -> tuple[Value, ...]:
+    @property
+    def unfixed(self) -> list[Any]:
+        return []
+
+    def emit(self, k: Tracer, value: Any, exact: bool, slots: Slots) -> tuple[Value, ...]:
         """The node's results: values of the row, or of its elements."""
         outer = k.compute
         names = [
@@ -155,6 +187,10 @@ class Take:
 
     @property
     def inputs(self) -> list[Node]:
+        return []
+
+    @property
+    def unfixed(self) -> list[Any]:
         return []
 
 
@@ -226,6 +262,8 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
         return None
     plan: list[tuple[str, Any]] = []
     keep = []
+    if any(map(is_number, args)) and not _any_number(decl, common):
+        return None
     settled = decl.settle(op, with_values(args))  # type: ignore[attr-defined]
     args = tuple(
         v if isinstance(v, (Node, list)) else s for v, s in zip(args, settled, strict=True)
@@ -236,8 +274,8 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
             if v.meta["val"].dtype.is_complex:
                 return None
             plan.append(("node", v))
-        elif isinstance(v, Tensor) or is_number(v):
-            return None  # the kernels' numbers are constants
+        elif isinstance(v, Tensor):
+            return None
         elif a.type == "Tensor" and not a.is_list and v is not None:
             if isinstance(v, complex):
                 return None
@@ -249,6 +287,14 @@ def _pointwise(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp 
         else:
             plan.append(("baked", v))
     return MapOp(node, op, plan, keep, common, (val.dtype,))
+
+
+def _any_number(decl: Any, common: dt.dtype) -> bool:
+    """Whether the kernel is the same for all numbers, so that one may come when it runs."""
+    bakes: Any = Declaration.bakes
+    settle: Any = Pointwise.settle
+    own = decl.bakes.__func__ is bakes.__func__ and decl.settle.__func__ is settle.__func__
+    return own and dt.category(common) >= 2
 
 
 def _conversion(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp | None:
@@ -337,6 +383,10 @@ class Group:
     def is_row(self, shape: tuple[Any, ...]) -> bool:
         """Whether a shape is that of this group's rows' results."""
         return self.dim is not None and _reduced(self.shape, self.dim) == shape
+
+
+def _numbers(g: Group, m: Any) -> int:
+    return sum(len(p.unfixed) for p in (*g.parts, m))
 
 
 def _reduced(shape: tuple[Any, ...], dim: int) -> tuple[Any, ...]:
@@ -452,7 +502,11 @@ class _Grouping:
                 near.insert(0, at)
         for at in reversed(near):
             g = self.groups[at]
-            if len(g.nodes) >= MAX_NODES or self._reaches(needs - {at}, at):
+            if (
+                len(g.nodes) >= MAX_NODES
+                or _numbers(g, m) > MAX_NUMBERS
+                or self._reaches(needs - {at}, at)
+            ):
                 continue
             if self._operands(g, m) > MAX_OPERANDS:
                 continue
@@ -558,7 +612,11 @@ class Fused:
         self.in_dtypes = tuple(n.meta["val"].dtype.name for n in self.inputs)
         self.out_dtypes = tuple(n.meta["val"].dtype.name for n in self.outputs)
         self.kind = "map" if self.dim is None else "row"
-        self.kernel: Kernel = lower(self.expr, self.kind, self.in_dtypes, self.out_dtypes)
+        self.slots = Slots([v for m in self.parts for v in m.unfixed])
+        kinds = self.slots.kinds
+        self.kernel: Kernel = lower(
+            self.expr, self.kind, self.in_dtypes, self.out_dtypes, len(kinds), kinds
+        )
         digest = hashlib.sha256(str(self.kernel).encode()).hexdigest()[:16]
         names = "_".join(
             dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take))
@@ -568,14 +626,14 @@ class Fused:
     def expr(self, k: Tracer, *loads: Value) -> tuple[Value, ...]:
         """All nodes on one element."""
         known: dict[Node, Any] = {
-            n: (v, n.meta["val"].dtype.name) for n, v in zip(self.inputs, loads, strict=True)
+            n: (v, n.meta["val"].dtype.name) for n, v in zip(self.inputs, loads, strict=False)
         }
         several: dict[Node, tuple[Value, ...]] = {}
         for m in self.parts:
             if isinstance(m, Take):
                 known[m.node] = (several[m.source][m.index], m.node.meta["val"].dtype.name)
                 continue
-            made = m.emit(k, known.__getitem__, self.exact)
+            made = m.emit(k, known.__getitem__, self.exact, self.slots)
             several[m.node] = made
             known[m.node] = (made[0], m.outs[0].name)
         return tuple(known[n][0] for n in self.outputs)

@@ -64,6 +64,8 @@ def geometry(size: Sequence[Any], stride: Sequence[Any], offset: Any) -> tuple[A
 def _plain(v: Any) -> Any:
     if isinstance(v, SymInt):
         known = v.node.maybe_as_int()
+        if known is None and v.node.of_floats():  # sizes are expressions of ints
+            return int(v)
         return v if known is None else known
     return v
 

@@ -27,6 +27,10 @@ _UNARY = {
 }
 
 
+class NotSymbolic(Exception):
+    """The operation has no symbolic result for these numbers: it is that of the numbers."""
+
+
 def _wrapped(node: Any) -> Any:
     """The number of a node, of the kind that the node says it is."""
     if node.is_int():
@@ -55,9 +59,19 @@ def _binary(method: str, reflected: bool) -> Callable[[Any, Any], Any]:
         if node is NotImplemented:
             return NotImplemented
         a, b = (node, self.node) if reflected else (self.node, node)
-        return _wrapped(getattr(a, method)(b))
+        try:
+            return _wrapped(getattr(a, method)(b))
+        except NotSymbolic:
+            x, y = (other, self) if reflected else (self, other)
+            return getattr(operator, method)(plain(x), plain(y))
 
     return operation
+
+
+def plain(value: Any) -> Any:
+    """The number that a symbolic one is, which fixes it."""
+    kind = _PLAIN.get(type(value))
+    return value if kind is None else kind(value)
 
 
 def _unary(method: str) -> Callable[[Any], Any]:
@@ -86,8 +100,8 @@ class SymNumber:
 
     def __hash__(self) -> int:
         """Of the number, which is fixed thereby: equal keys of a dict hash alike."""
-        if isinstance(self, SymInt) and self.node.has_hint():
-            return hash(int(self))
+        if not isinstance(self, SymBool) and self.node.has_hint():
+            return hash(plain(self))
         return hash(type(self)) ^ hash(self.node)
 
 
@@ -130,6 +144,9 @@ class SymFloat(SymNumber):
     def __int__(self) -> int:
         return int(float(self))
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return _wrapped(self.node.round(digits))
+
     def is_integer(self) -> Any:
         """Whether it has no fraction."""
         return SymBool(self.node.is_integer())
@@ -146,6 +163,9 @@ class SymBool(SymNumber):
 
     def __int__(self) -> int:
         return int(bool(self))
+
+
+_PLAIN: dict[type, Any] = {SymInt: int, SymFloat: float, SymBool: bool}
 
 
 # ---- functions of both sorts ----
@@ -199,24 +219,41 @@ def sym_ite(b: Any, t: Any, f: Any) -> Any:
     return t if b else f
 
 
-def _math(name: str) -> Callable[[Any], Any]:
-    plain = getattr(math, name)
+def of_math(name: str, *args: Any) -> Any:
+    """The function of `math` with this name on numbers, one of them symbolic."""
+    like = next(a.node for a in args if isinstance(a, SymNumber))
+    try:
+        first, *others = (_node_of(a, like) for a in args)
+        return _wrapped(first.of_math(name, *others))
+    except NotSymbolic:
+        return getattr(math, name)(*map(plain, args))
 
-    def function(a: Any) -> Any:
-        if isinstance(a, SymNumber):
-            return SymFloat(getattr(sym_float(a).node, f"sym_{name}")())
-        return plain(a)
+
+def _math(name: str) -> Callable[..., Any]:
+    of_numbers = getattr(math, name)
+
+    def function(*args: Any) -> Any:
+        if any(isinstance(a, SymNumber) for a in args):
+            return of_math(name, *args)
+        return of_numbers(*args)
 
     function.__name__ = f"_sym_{name}"
-    function.__doc__ = f"math.{name}, symbolic where a is."
+    function.__doc__ = f"math.{name}, symbolic where an argument is."
     return function
 
 
-_MATH = {
-    f"_sym_{n}": _math(n) for n in "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
+#: What `math` has of one float or of two, as functions of numbers of both sorts.
+MATH: dict[str, Callable[..., Any]] = {
+    name: _math(name)
+    for name in (
+        "sqrt cos cosh sin sinh tan tanh asin acos atan log2 exp exp2 expm1 log log1p log10 asinh "
+        "acosh atanh erf erfc gamma lgamma degrees radians fabs atan2 copysign fmod hypot remainder"
+    ).split()
 }
+_PUBLIC = "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
 FUNCTIONS: dict[str, Any] = {
     "SymInt": SymInt, "SymFloat": SymFloat, "SymBool": SymBool, "sym_not": sym_not,
     "sym_int": sym_int, "sym_float": sym_float, "sym_max": sym_max, "sym_min": sym_min,
-    "sym_sum": sym_sum, "sym_ite": sym_ite, "sym_sqrt": _MATH["_sym_sqrt"], **_MATH,
+    "sym_sum": sym_sum, "sym_ite": sym_ite, "sym_sqrt": MATH["sqrt"],
+    **{f"_sym_{name}": MATH[name] for name in _PUBLIC},
 }  # fmt: skip

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.core.symint import MATH, SymBool, SymFloat, SymInt, sym_float, sym_max, sym_min
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.conditions import Condition, Real
 from flambeau._src.ir.integers import Atom, Expr, symbol
@@ -28,9 +28,10 @@ _OF_ATOM = {"floordiv": operator.floordiv, "mod": operator.mod, "max": builtins.
 _OF_REAL: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
     "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow, "neg": operator.neg,
-    "abs": builtins.abs, "float": builtins.float, "max": builtins.max, "min": builtins.min,
+    "abs": builtins.abs, "float": sym_float, "max": sym_max, "min": sym_min,
     "lshift": operator.lshift, "rshift": operator.rshift, "and": operator.and_,
-    "or": operator.or_, "xor": operator.xor,
+    "or": operator.or_, "xor": operator.xor, "round": builtins.round, "round_to": builtins.round,
+    **MATH,
 }  # fmt: skip
 _COMPARE = {
     "==": operator.eq, "!=": operator.ne, ">=": operator.ge, ">": operator.gt, "<=": operator.le,

@@ -398,7 +398,7 @@ def place_inputs(tracer: GraphTracer, inputs: Sequence[Any], names: Sequence[str
             tracer.track(value, node)
         else:
             node.meta["val"] = value
-            if isinstance(value, SymInt):
+            if isinstance(value, (SymInt, SymFloat)):
                 tracer.sizes.bind(value, node)
 
 

@@ -39,9 +39,16 @@ _OPERATORS: dict[str, tuple[str, Callable[..., Any]]] = {
         n: (f"math.{n}({{}})", getattr(math, n))
         for n in (
             "sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2",
-            "ceil", "floor", "trunc", "exp", "log",
+            "ceil", "floor", "trunc", "exp", "log", "exp2", "expm1", "log1p", "log10", "asinh",
+            "acosh", "atanh", "erf", "erfc", "gamma", "lgamma", "degrees", "radians", "fabs",
         )
     },
+    **{
+        n: (f"math.{n}({{}}, {{}})", getattr(math, n))
+        for n in ("atan2", "copysign", "fmod", "hypot", "remainder")
+    },
+    "round": ("round({})", round),
+    "round_to": ("round({}, {})", round),
 }  # fmt: skip
 _COMPARE = {
     "<": operator.lt,
@@ -75,11 +82,18 @@ class Real:
 
     def value(self, env: Mapping[str, int]) -> Any:
         """The number it is where symbols have the values in env."""
+        name = self.name
+        if name is not None:
+            return env[name]
         return _OPERATORS[self.op][1](*(_value(a, env) for a in self.args))
 
-    def replaced(self, by: Mapping[str, Expr]) -> Real:
-        """Symbols replaced."""
-        return Real(self.op, tuple(_replaced(a, by) for a in self.args))
+    def replaced(self, by: Mapping[str, Any]) -> Number:
+        """Symbols replaced; the number that it is where all are known."""
+        name = self.name
+        if name is not None:
+            found = by.get(name, self)
+            return found if isinstance(found, (int, float, Real)) else Real("real", (found,))
+        return real(self.op, *(_replaced(a, by) for a in self.args))
 
     def __str__(self) -> str:
         shown = (a.factor() if isinstance(a, Expr) else str(a) for a in self.args)

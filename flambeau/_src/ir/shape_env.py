@@ -9,11 +9,12 @@ guards would not know of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau._src.ir.conditions import Condition, Real, junction
+from flambeau._src.ir.conditions import Condition, Number, Real, junction
 from flambeau._src.ir.integers import Expr, IntLike, Range, Relation, expr, symbol
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 UNBACKED = ("u", "zuf")  # how names of ints and floats begin that only running will tell
+FLOAT = "zf"  # how names of floats begin that programs are given
 _LEAST = 2  # sizes 0 and 1 are not symbols: broadcasting treats them apart
 
 
@@ -74,7 +76,7 @@ class Symbol:
     """What is known of one symbol. `sources` are the places of a call where its value stands."""
 
     name: str
-    hint: int | None
+    hint: Any  # an int (of `FLOAT` a float), or None
     range: Range
     sources: list[Any] = field(default_factory=list)
     strict: str | None = None  # the place that was promised to vary, for the error if it does not
@@ -108,7 +110,7 @@ class ShapeEnv:
         self.symbols: dict[str, Symbol] = {}
         self.guards: list[ShapeGuard] = []
         self.asserts: list[Condition] = []  # of unbacked symbols: checked when the program runs
-        self.replacements: dict[str, Expr] = {}
+        self.replacements: dict[str, Any] = {}  # expressions; of floats the number that one is
         self._facts: list[Relation] = []
         self._known: set[Condition] = set()
         self._equal: dict[tuple[Expr, IntLike], bool] = {}  # answers, which hold from then on
@@ -153,11 +155,17 @@ class ShapeEnv:
         made.sources.append(source)
         return symbol(made.name)
 
+    def given_float(self, hint: float, source: Any) -> Real:
+        """The symbol of a float that programs are given at `source`."""
+        made = self._new(FLOAT, hint, Range(None, None))
+        made.sources.append(source)
+        return Real("real", (symbol(made.name),))
+
     def unbacked(self, range_: Range | None = None, prefix: str = "u") -> Expr:
         """A number that only running will tell."""
         return symbol(self._new(prefix, None, range_ or Range(None, None)).name)
 
-    def _new(self, prefix: str, hint: int | None, range_: Range) -> Symbol:
+    def _new(self, prefix: str, hint: Any, range_: Range) -> Symbol:
         number = sum(name.startswith(prefix) for name in self.symbols)
         made = Symbol(f"{prefix}{number}", hint, range_)
         self.symbols[made.name] = made
@@ -171,7 +179,7 @@ class ShapeEnv:
         """Whether only running will tell its value."""
         return self.symbols[name].hint is None
 
-    def hints(self) -> dict[str, int]:
+    def hints(self) -> dict[str, Any]:
         """The values of this call, by name; unbacked symbols are left out."""
         return {s.name: s.hint for s in self.symbols.values() if s.hint is not None}
 
@@ -206,6 +214,9 @@ class ShapeEnv:
             return None if None in parts else not decisive
         r = c.relation
         if r is None:  # of real numbers: nothing is derived
+            c = c.replaced(self.replacements)
+            if not c.symbols:
+                return c.value({})
             return True if c in self._known else False if c.negated() in self._known else None
         r = r.replaced(self.replacements)
         return self._known_relation(r, of or self.range_of)
@@ -270,7 +281,8 @@ class ShapeEnv:
 
     def data_dependent(self, c: Condition | Expr | Real) -> GuardOnDataDependentSymNode:
         """The error for a branch on c, or (for an expression) for its value."""
-        found = c.replaced(self.replacements)
+        replaced = c.replaced(self.replacements)
+        found = c if isinstance(replaced, (int, float)) else replaced
         sizes = [
             name
             for name in sorted(found.symbols)
@@ -294,6 +306,20 @@ class ShapeEnv:
             raise self.data_dependent(e)
         self.decide(Condition.of(Relation.compare(e, "==", value)), reason)
         return value
+
+    def float_number(self, name: str, reason: str = "") -> float:
+        """The value of a float that programs are given, which is thereby fixed, with its sign."""
+        found = self.replacements.get(name)
+        if found is None:
+            value: float = self.symbols[name].hint
+            of: Number = Real("real", (symbol(name),))
+            self.decide(Condition.compare(of, "==", value), reason)
+            if value == 0:
+                sign = Real("copysign", (1.0, of))
+                self.decide(Condition.compare(sign, "==", math.copysign(1.0, value)), reason)
+            self.replacements[name] = found = value
+        number: float = found
+        return number
 
     def check(self, c: Condition, reason: str = "") -> None:
         """`torch._check`: from here on c holds. What hints cannot tell is asserted at run time.
@@ -415,7 +441,7 @@ class ShapeEnv:
         """
         self._check_promises()
         for s in self.symbols.values():
-            if s.hint is None or not s.sources:
+            if s.hint is None or not s.sources or isinstance(s.hint, float):
                 continue
             lo, hi = s.range.lo, s.range.hi
             first = self.replacements.get(s.name)

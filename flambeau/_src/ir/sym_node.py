@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau._src.core.symint import SymBool, SymFloat, SymInt
+from flambeau._src.core.symint import NotSymbolic, SymBool, SymFloat, SymInt
 from flambeau._src.ir.conditions import Condition, Number, Real, junction, real
 from flambeau._src.ir.integers import Expr, IntLike, Range, expr, maximum, minimum, symbol
 from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
@@ -19,7 +19,6 @@ from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 __all__ = ["AsStands", "SymNode", "expression_of", "sym_int", "unknown"]
 
 _ALWAYS = frozenset(("add", "sub", "mul"))  # for ints that are expressions nothing is asked
-_MATH = "sqrt cos cosh sin sinh tan tanh asin acos atan log2".split()
 
 
 class SymNode:
@@ -85,6 +84,10 @@ class SymNode:
         if isinstance(value, Expr):
             return value.constant
         return value if isinstance(value, int) else None
+
+    def of_floats(self) -> bool:
+        """Whether it is computed from floats that programs are given."""
+        return isinstance(self.value, Real) and self.has_hint()
 
     def is_constant(self) -> bool:
         return False
@@ -152,7 +155,9 @@ class SymNode:
         return self._algebra("min", other, minimum)
 
     def truediv(self, other: SymNode) -> SymNode:
-        return self._float(real("truediv", self._as_number(), other._as_number()))
+        a, b = self._as_number(), other._as_number()
+        self._must(b, "!=", 0, "a divisor is not zero")
+        return self._float(real("truediv", a, b))
 
     def pow(self, other: SymNode) -> SymNode:
         a, b = self._as_number(), other._as_number()
@@ -160,8 +165,24 @@ class SymNode:
             exponent = self.env.number(b, "an exponent")
             if exponent >= 0:
                 return self._int(a**exponent)
+            self._must(a, "!=", 0, "a divisor is not zero")
             return self._float(real("pow", a, exponent))
+        power = b.constant if isinstance(b, Expr) else b
+        if isinstance(power, Real) and power.symbols:
+            self._must(a, ">", 0, "the base of a power")
+        elif isinstance(power, (int, float)) and power < 0:
+            self._must(a, "!=", 0, "a divisor is not zero")
+        if isinstance(power, float) and not power.is_integer():  # else of a negative: complex
+            self._must(a, ">=", 0, "the base of a power")
         return self._float(real("pow", a, b))
+
+    def _must(self, n: Number, op: str, bound: float, reason: str) -> None:
+        """Have a guard on what Python would refuse a float otherwise; where it is not so the float
+        is fixed, and Python itself says what comes of it."""
+        if not isinstance(n, Real) or any(map(self.env.is_unbacked, n.symbols)):
+            return
+        if not self.env.decide(Condition.compare(n, op, bound), reason):
+            raise NotSymbolic
 
     def lshift(self, other: SymNode) -> SymNode:
         return self._bits("lshift", other)
@@ -185,6 +206,25 @@ class SymNode:
         if isinstance(value, Expr):
             return self._int(maximum(value, -value))
         return self._float(real("abs", value))
+
+    def round(self, digits: int | None = None) -> SymNode:
+        """To the nearest int, of two the even one; with digits a float."""
+        value = self._as_number()
+        if isinstance(value, Expr):
+            return self
+        if digits is None:
+            return self._int(real("round", value))
+        return self._float(real("round_to", value, digits))
+
+    def of_math(self, name: str, *others: SymNode) -> SymNode:
+        """The function of `math` with this name."""
+        values = [n._as_number() for n in (self, *others)]
+        for op, bound in _DOMAINS.get(name, ()):
+            self._must(values[0], op, bound, f"what math.{name} takes")
+        if name in ("fmod", "remainder"):
+            self._must(values[1], "!=", 0, "a divisor is not zero")
+        made = real(name, *(_as_float(v) for v in values))
+        return self._int(made) if name in ("ceil", "floor", "trunc") else self._float(made)
 
     def ceil(self) -> SymNode:
         return self._rounded("ceil")
@@ -225,6 +265,8 @@ class SymNode:
             if name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None:
                 self.env.decide(Condition.compare(b, "!=", 0), "a divisor is not zero")
             return self._int(of_ints(a, b))
+        if name in ("floordiv", "mod"):
+            self._must(b, "!=", 0, "a divisor is not zero")
         return self._number(real(name, a, b), self, other)
 
     def _bits(self, name: str, other: SymNode) -> SymNode:
@@ -347,9 +389,13 @@ class SymNode:
         if self.hint is None:
             raise self.env.data_dependent(value)
         for name in sorted(value.symbols):
+            if isinstance(self.env.symbols[name].hint, float):
+                self.env.float_number(name, reason)
+                continue
             e = self.env.simplified(symbol(name))
             self.env.number(e, reason)
-        return value.replaced(self.env.replacements).value(self.env.hints())
+        now = value.replaced(self.env.replacements)
+        return now.value({}) if isinstance(now, Real) else now
 
     def expect_true(self, file: str = "", line: int = 0) -> bool:
         """From here on it is true; asserted when the program runs where nothing else tells."""
@@ -404,16 +450,16 @@ class AsStands(SymNode):
         return self.value
 
 
-def _of_math(name: str) -> Callable[[SymNode], SymNode]:
-    def function(self: SymNode) -> SymNode:
-        return self._float(real(name, self._as_number()))
+_DOMAINS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "sqrt": ((">=", 0),), "log": ((">", 0),), "log2": ((">", 0),), "log10": ((">", 0),),
+    "log1p": ((">", -1),), "asin": ((">=", -1), ("<=", 1)), "acos": ((">=", -1), ("<=", 1)),
+    "acosh": ((">=", 1),), "atanh": ((">", -1), ("<", 1)), "gamma": ((">", 0),),
+    "lgamma": ((">", 0),),
+}  # fmt: skip
 
-    function.__name__ = f"sym_{name}"
-    return function
 
-
-for _name in _MATH:
-    setattr(SymNode, f"sym_{_name}", _of_math(_name))
+def _as_float(n: Number) -> Number:
+    return real("float", n) if isinstance(n, (Expr, int)) else n
 
 
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep

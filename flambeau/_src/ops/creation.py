@@ -10,7 +10,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
-from flambeau._src.core.symint import SymInt, sym_int
+from flambeau._src.core.symint import SymFloat, SymInt, sym_int
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable, requiring, resize_output
 from flambeau._src.ops.copying import fill_with
@@ -608,6 +608,8 @@ def _leaf_types(data: Any, found: set[Any], depth: int = 0) -> None:
         found.add(number_type(data))
     elif hasattr(data, "__sym_int__"):
         found.add(dt.int64)
+    elif hasattr(data, "__sym_float__"):
+        found.add(state.process.default_dtype)
     elif data is None:
         raise RuntimeError("Could not infer dtype of NoneType")
     elif isinstance(data, str):
@@ -656,6 +658,9 @@ def from_nested(data: Any, dtype: Any) -> Tensor:
         return t
     flat: list[Any] = []
     _flatten(data, 0, shape, flat)
+    if any(isinstance(v, (SymInt, SymFloat)) for v in flat):  # numbers that are not fixed yet
+        parts = [aten.scalar_tensor(v, dtype=dtype) for v in flat]
+        return aten.reshape(aten.stack(parts), shape) if shape else parts[0]
     for i, v in enumerate(flat):
         if not isinstance(v, (bool, int, float, complex)):
             v = float(v) if dtype.is_floating_point else int(v)
@@ -760,7 +765,7 @@ def _new(data: Any, dtype: Any) -> Tensor:
         import numpy as np  # lazy: NumPy is heavy
 
         return _new(np.array(data), dtype or infer_dtype(data))
-    if isinstance(data, (list, tuple, bool, int, float, complex)) or hasattr(data, "__sym_int__"):
+    if isinstance(data, (list, tuple, bool, int, float, complex, SymInt, SymFloat)):
         return from_nested(data, dtype)
     if hasattr(data, "__dlpack__"):
         raise TypeError(f"use torch.from_dlpack for {type(data).__name__}")
