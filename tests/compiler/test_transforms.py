@@ -57,27 +57,12 @@ def test_compiled_inside_a_transform(function: str, name: str, warm: bool, backe
     assert torch.allclose(transformed(compiled), transformed(plain), 1e-6, 1e-6)
 
 
-#: What the graph cannot hold yet, with the error: eager works, the captured form raises.
-NOT_INSIDE = {"batched gradients", "vmapped backward", "jacobian"}
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.xfail(
-                name in NOT_INSIDE, strict=True, reason="autograd.grad of vmapped gradients"
-            ),
-        )
-        for name in TRANSFORMED
-    ],
-)
+@pytest.mark.parametrize("name", TRANSFORMED)
 def test_a_transform_inside_what_is_compiled(name: str, backend: str) -> None:
     torch._dynamo.reset()
     transformed = TRANSFORMED[name]
-    compiled = torch.compile(lambda: transformed(FUNCTIONS["sum"]), backend=backend)
+    compiled = torch.compile(lambda: transformed(FUNCTIONS["sum"]), backend=backend, fullgraph=True)
     assert torch.allclose(compiled(), transformed(FUNCTIONS["sum"]), 1e-6, 1e-6)
 
 

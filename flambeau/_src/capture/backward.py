@@ -7,6 +7,7 @@ in the program, on the gradients that `autograd.grad` gave, in the order in whic
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
@@ -21,7 +22,7 @@ from flambeau._src.core.tensor import Tensor
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["backward"]
+__all__ = ["backward", "first_leaf"]
 
 
 def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -145,14 +146,15 @@ def _check(info: TensorInfo) -> None:
         )
 
 
-def _leaves(s: Session, loss: Any) -> list[TensorInfo]:
-    """The leaves that the loss depends on, in the order in which the capture met them."""
-    found: set[int] = set()
+def _history(t: Any) -> Iterator[Any]:
+    """The tensors without a history that t depends on."""
+    if t.grad_fn is None:
+        if t.requires_grad:
+            yield t
+        return
     seen: set[int] = set()
     held = []
-    waiting = [loss.grad_fn] if loss.grad_fn is not None else []
-    if loss.grad_fn is None and loss.requires_grad:
-        found.add(id(loss))
+    waiting = [t.grad_fn]
     while waiting:
         node = waiting.pop()
         if node is None or id(node) in seen:
@@ -161,8 +163,18 @@ def _leaves(s: Session, loss: Any) -> list[TensorInfo]:
         held.append(node)
         variable = getattr(node, "variable", None)
         if variable is not None:
-            found.add(id(variable))
+            yield variable
         waiting += [n for n, _ in node.next_functions]
+
+
+def first_leaf(t: Any, known: Mapping[int, Any]) -> int | None:
+    """The identity of one of the known tensors that t's history leads to."""
+    return next((id(x) for x in _history(t) if id(x) in known), None)
+
+
+def _leaves(s: Session, loss: Any) -> list[TensorInfo]:
+    """The leaves that the loss depends on, in the order in which the capture met them."""
+    found = {id(t) for t in _history(loss)}
     leaves = [info for key, info in s.tensors.items() if key in found]
     if len(leaves) != len(found):
         raise Unsupported(

@@ -15,7 +15,7 @@ from flambeau._src.capture.effects import effects
 from flambeau._src.capture.higher_order import HigherOrderOperator
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.recompute import TagActivationCheckpoint, tag_activation_checkpoint
-from flambeau._src.capture.recorder import Scope
+from flambeau._src.capture.recorder import Held, Scope
 from flambeau._src.capture.values.constant import is_plain
 from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
 from flambeau._src.core import state
@@ -109,6 +109,14 @@ def _check_unchanged(s: Session, what: str, scope: Scope, before: Any) -> None:
         )
 
 
+def _refuse_held(s: Session, scope: Scope) -> None:
+    if any(isinstance(v, Held) for v, _ in scope.lifted.values()):
+        raise Unsupported(
+            "A function given to an operator calls a gradient of the program around it.",
+            "Take the gradient inside of the function.",
+        )
+
+
 def interpret(s: Session, what: str, fn: Any, leaves: list[Any], spec: Any) -> tuple[Scope, Any]:
     """Run a function on tensors of its own (with constants among them), which it must not write:
     the scope, and the result."""
@@ -136,6 +144,8 @@ def operator_call(s: Session, op: Any, args: tuple[Any, ...], kwargs: dict[str, 
         scope, out = _body(s, op, call, i, fn)
         scopes.append(scope)
         outs.append(out)
+    for scope in scopes:
+        _refuse_held(s, scope)
     lifted = dict.fromkeys(key for scope in scopes for key in scope.lifted)
     values = {key: v for scope in scopes for key, (v, _) in scope.lifted.items()}
     modules = []
@@ -208,6 +218,7 @@ def checkpoint(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         raise Unsupported("An option of `checkpoint` is no constant.")
     recorder = s.recorder
     scope, out = _interpret(s, "checkpoint", function, rest, given, True)
+    _refuse_held(s, scope)
     own = [
         t for t in dict.fromkeys(v for v in pytree.tree_leaves(out) if is_tensor(v))
         if scope.made(s.tensors[id(t)])

@@ -570,8 +570,8 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return _referent(s, fn)
     if kind.__module__ == "functools" and hasattr(fn, "__wrapped__"):  # lru_cache
         return builtin_calls.cached_function(s, fn, args, kwargs)
-    if kind is transforms.Transformed:
-        return transforms.call(s, fn, args, kwargs)
+    if kind in transforms.CALLS:
+        return transforms.CALLS[kind](s, fn, args, kwargs)
     if isinstance(fn, HigherOrderOperator):
         return bodies.operator_call(s, fn, args, kwargs)
     if library.is_module(fn):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
 from flambeau._src.capture import modes, tensor_hooks
+from flambeau._src.capture.backward import first_leaf
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
-from flambeau._src.capture.outcome import Region
+from flambeau._src.capture.outcome import Region, Unsupported
 from flambeau._src.capture.rebuild import Rebuild
 from flambeau._src.capture.source import LocalSource
 from flambeau._src.ir.graph import Graph
@@ -98,6 +99,7 @@ class Emission:
         recorder = session.recorder
         graph = recorder.graph
         tensor_hooks.check(session, rebuild.outputs)
+        _check_leaves(session, rebuild.outputs)
         nodes = [recorder.node_of(t) for t in rebuild.outputs]
         graph.output(tuple(nodes))
         _trim(graph)
@@ -232,6 +234,21 @@ class Emission:
 
 
 _MANY = frozenset(("list", "dict", "set", "deque"))
+
+
+def _check_leaves(session: Session, outputs: list[Any]) -> None:
+    """Refuse to give out what leads to a leaf that the graph makes: gradients must arrive there,
+    and a graph that is differentiated ahead of time has none but its inputs."""
+    for t in outputs if session.leaves else ():
+        found = first_leaf(t, session.leaves)
+        if found is not None:
+            step, stack = session.leaves[found]
+            refusal = Unsupported(
+                "A tensor made in the graph is told to require gradients, and leaves the graph.",
+                "Take its gradients in the function, or detach what is returned.",
+            )
+            refusal.step, refusal.stack, refusal.where = step, stack, stack[-1]
+            raise refusal
 
 
 def _of(effect: Effect) -> Any:

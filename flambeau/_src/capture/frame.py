@@ -93,13 +93,14 @@ def capture(
             found.error = session.breaks_are_errors[-1] if session.breaks_are_errors else None
             if found.whole:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
-            if limit is not None and (stop is None or session.step >= stop):
+            step = session.step if found.step is None else found.step
+            if limit is not None and (stop is None or step >= stop):
                 # The state at the break itself cannot leave the graph: nothing can be gained here.
                 where = _where(found, frame)
                 return Skip(f"{limit.reason} {found.reason}", True, where, _breaks(limit, frame))
-            if stop is None and session.step == 0:
+            if stop is None and step == 0:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
-            stop, limit = session.step, found
+            stop, limit = step, found
             if found.where is None:
                 found.where, found.stack = frame.where(), (frame.where(),)
         except Forbidden:

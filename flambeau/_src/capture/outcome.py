@@ -37,6 +37,7 @@ class Unsupported(BaseException):
         self.whole = whole  # the function must run as it is: what follows needs its own frame
         self.remedy = remedy or "Move this out of the compiled function, or accept the break."
         self.error: bool | None = None
+        self.step: int | None = None  # the instruction to end before, if it is an earlier one
         self.where: tuple[str, int, str] | None = None
         self.stack: tuple[tuple[str, int, str], ...] = ()
 

@@ -41,6 +41,7 @@ from flambeau._src.capture.source import (
     TypeSource,
 )
 from flambeau._src.capture.tensor_hooks import Handle
+from flambeau._src.capture.transforms import Pullback
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
 from flambeau._src.interp.fake import FakeTensor
@@ -533,6 +534,14 @@ def _call(fn: Callable[..., Any], *args: Any) -> Any:
     return fn(*args)
 
 
+def _plan_pullback(r: Rebuild, value: Any) -> Plan:
+    refusal = Unsupported(
+        "The gradient function of `vjp` leaves the graph.", "Call it where `vjp` is called."
+    )
+    refusal.step, refusal.stack, refusal.where = value.step, value.stack, value.stack[-1]
+    raise refusal
+
+
 def _plan_view(r: Rebuild, value: Any) -> Plan:
     raise Unsupported("A view of a dict leaves the graph.", "Make it a list.")
 
@@ -568,6 +577,7 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     UserIterator: _plan_user_iterator,
     SequenceIterator: _plan_sequence,
     Generator: _plan_generator,
+    Pullback: _plan_pullback,
     type({}.keys()): _plan_view,
     type({}.values()): _plan_view,
     type({}.items()): _plan_view,

@@ -25,7 +25,7 @@ from flambeau._src.ir.node import Node
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["Recorder", "Scope"]
+__all__ = ["Held", "Recorder", "Scope"]
 
 
 class Scope:
@@ -121,6 +121,10 @@ class Scope:
         return False
 
 
+class Held:
+    """What only nodes pass on: a result that is no tensor, and cannot leave the graph."""
+
+
 class Recorder:
     """Makes the nodes; as a function mode, for calls that native code makes on fake tensors."""
 
@@ -130,6 +134,7 @@ class Recorder:
         self.operators: list[str] = []
         self.last_placeholder: Node | None = None
         self.modules: dict[int, str] = {}  # bodies of operators, by identity
+        self.held: dict[int, tuple[Held, Node]] = {}  # by identity
         self._enter(Scope(None))
 
     def _enter(self, scope: Scope) -> None:
@@ -168,14 +173,14 @@ class Recorder:
         session = self.session
         node_args = tuple([self.argument(a) for a in args])
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
-        before = _versions(args)
+        before = _changeable(args)
         with session.fake_mode, state.Suspended(state.FUNCTION_MODE):
             out = session.native(run, *args, **kwargs)
         self.check_geometry(args)
         if kwargs:
             self.check_geometry(tuple(kwargs.values()))
         if type(out) is FakeTensor:
-            if id(out) in session.tensors and "out" not in kwargs and before == _versions(args):
+            if id(out) in session.tensors and "out" not in kwargs and before == _changeable(args):
                 return out  # an argument itself: `contiguous`, `to` that has nothing to do
         elif out is not None and not _has_tensor(out):
             return out  # a fact: nothing that has to be computed
@@ -232,6 +237,8 @@ class Recorder:
                     type(item) is FakeTensor and id(item) not in self.session.tensors
                 ):
                     self.give(self.item(node, i, item), item)
+                elif isinstance(item, Held):
+                    self.held[id(item)] = (item, self.item(node, i, item))
             return
         if isinstance(out, dict) or (isinstance(out, Tensor) and type(out) is not FakeTensor):
             raise Unsupported(f"A call gave a {type(out).__name__}, which no graph holds.")
@@ -253,18 +260,30 @@ class Recorder:
         if info is None:
             raise Unsupported("A tensor was made where the capture did not see it.")
         scope = self.current
-        if info.node is not None and info.node.graph is scope.graph:
+        if info.node is not None and self._is_here(info.node, "A tensor"):
             return info.node
-        if info.node is not None and not scope.encloses(info.node):
-            raise Unsupported(
-                "A tensor that a function given to an operator computes is used outside of it.",
-                "Return it from the function.",
-            )
         if scope.parent is not None:
             name = placeholder_name(info.source) if info.source is not None else "child"
             return scope.lift(id(fake), fake, name)
         info.node = self._placeholder(info)
         return info.node
+
+    def _is_here(self, node: Node, what: str) -> bool:
+        """Whether the node stands in the current graph, not in one around it."""
+        if node.graph is self.graph:
+            return True
+        if not self.current.encloses(node):
+            raise Unsupported(
+                f"{what} that a function given to an operator computes is used outside of it.",
+                "Return it from the function.",
+            )
+        return False
+
+    def _held(self, value: Held) -> Node:
+        node = self.held[id(value)][1]
+        if self._is_here(node, "What"):
+            return node
+        return self.current.lift(id(value), value, "held")
 
     def number(self, value: Any) -> Any:
         """A symbolic number as an argument: the node that computes it, or the number it is."""
@@ -309,6 +328,8 @@ class Recorder:
             return tuple([self.argument(v) for v in value])
         if kind in ATOMS:
             return value
+        if isinstance(value, Held):
+            return self._held(value)
         if kind is list or kind is tuple:
             return kind([self.argument(v) for v in value])
         if kind is dict:
@@ -379,9 +400,10 @@ def _has_tensor(value: Any) -> bool:
     return False
 
 
-def _versions(values: tuple[Any, ...]) -> list[int]:
+def _changeable(values: tuple[Any, ...]) -> list[tuple[int, bool]]:
+    """What a call that returns its argument may have changed: its bytes, whether it records."""
     return [
-        v.untyped_storage()._version if v.is_inference() else v._version
+        (v.untyped_storage()._version if v.is_inference() else v._version, v.requires_grad)
         for v in values
         if type(v) is FakeTensor
     ]

@@ -104,6 +104,8 @@ class Session:
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
+        # Tensors made here that were told to require gradients: the instruction that did it, where.
+        self.leaves: dict[int, tuple[int, tuple[Any, ...]]] = {}
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
         self.raised: dict[int, tuple[Any, Any]] = {}  # what the outermost frame caught, and where
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity

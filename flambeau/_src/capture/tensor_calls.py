@@ -104,7 +104,9 @@ def _requires_grad_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
         return t
     if s.tensors[id(t)].real is not None:
         raise Unsupported("`requires_grad` of an outside tensor is changed.")
-    return s.recorder.call("requires_grad_", type(t).requires_grad_, (t, *args), kwargs)
+    made = s.recorder.call("requires_grad_", type(t).requires_grad_, (t, *args), kwargs)
+    s.leaves[id(t)] = (s.step, s.stack())
+    return made
 
 
 def _refuse(what: str, remedy: str = "") -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """`torch.func`'s transforms in captured programs: the function as a graph, one node for the call.
 
 What the function uses of the program around it is handed to the node, and the same for every
-element of a batch.
+element of a batch. The gradient function that `vjp` gives is a result of its node, which further
+nodes call; it cannot leave the graph.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.autograd import transforms
 from flambeau._src.capture import bodies
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.recorder import Held
 from flambeau._src.capture.values.constant import is_plain
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core import state
@@ -24,14 +26,33 @@ from flambeau._src.util import pytree
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["Transformed", "apply_transform", "call", "handler"]
+__all__ = ["CALLS", "Pullback", "Transformed", "apply_transform", "handler", "pull_back"]
 
-_FUNCTIONS: dict[Any, str] = {
+
+class _Gradients(Held):
+    """The gradient function of a `vjp`."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+
+
+def _vjp(func: Any, **options: Any) -> Callable[..., Any]:
+    def apply(*primals: Any) -> tuple[Any, ...]:
+        outs, fn, *aux = transforms.vjp(func, *primals, **options)
+        return (outs, _Gradients(fn), *aux)
+
+    return apply
+
+
+def _jvp(func: Any, **options: Any) -> Callable[..., Any]:
+    return lambda primals, tangents: transforms.jvp(func, primals, tangents, **options)
+
+
+_NAMES: dict[Any, str] = {
     vmap: "vmap", transforms.grad: "grad", transforms.grad_and_value: "grad_and_value",
     transforms.jacrev: "jacrev", transforms.jacfwd: "jacfwd", transforms.hessian: "hessian",
-    functionalize: "functionalize",
+    functionalize: "functionalize", _vjp: "vjp", _jvp: "jvp",
 }  # fmt: skip
-_REFUSED = (transforms.vjp, transforms.jvp, transforms.linearize)
 
 
 class Transformed:
@@ -44,43 +65,117 @@ class Transformed:
         return self.api(self.fn, *self.rest, **self.options)(*args, **kwargs)
 
 
+class Linearized:
+    """The function from tangents to tangents that `linearize` gives in a captured program."""
+
+    def __init__(self, fn: Any, primals: tuple[Any, ...]) -> None:
+        self.fn, self.primals = fn, primals
+
+    def __call__(self, *tangents: Any) -> Any:
+        _check_tangents(self, tangents)
+        return transforms.jvp(self.fn, self.primals, tangents)[1]
+
+
+def _check_tangents(fn: Linearized, tangents: tuple[Any, ...]) -> None:
+    given, spec = pytree.tree_flatten(tangents)[1], pytree.tree_flatten(fn.primals)[1]
+    if given != spec:
+        raise RuntimeError(
+            f"Expected the tangents {given} to have the same argspec as the primals {spec}"
+        )
+
+
+class Pullback:
+    """The gradient function that `vjp` gives in a captured program; `step`, `stack`: where."""
+
+    def __init__(self, held: Held, step: int, stack: tuple[Any, ...]) -> None:
+        self.held, self.step, self.stack = held, step, stack
+
+
+# ---- the functions of the library ----
+
+
 def handler(fn: Any) -> Callable[..., Any] | None:
     """What to do with a call of this function of the library; None: it is no transform."""
-    if fn in _FUNCTIONS:
-        return lambda s, args, kwargs: _make(s, fn, args, kwargs)
-    return _refuse if fn in _REFUSED else None
-
-
-def _refuse(s: Session, args: Any, kwargs: Any) -> Any:
-    raise Unsupported("A transform that gives functions of what it met is called.")
+    if fn in _HANDLERS:
+        return _HANDLERS[fn]
+    return (lambda s, args, kwargs: _make(s, fn, args, kwargs)) if fn in _NAMES else None
 
 
 def _make(s: Session, api: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not args:
-        raise Unsupported(f"`{_FUNCTIONS[api]}` is called without a function.")
-    if not all(is_plain(v) for v in (*args[1:], *kwargs.values())):
-        raise Unsupported(f"An option of `{_FUNCTIONS[api]}` is no constant.")
-    return s.heap.made(Transformed(api, args[0], dict(kwargs), tuple(args[1:])))
+    options = dict(kwargs)
+    if not args and "func" not in options:
+        raise Unsupported(f"`{_NAMES[api]}` is called without a function.")
+    fn = args[0] if args else options.pop("func")
+    if not all(is_plain(v) for v in pytree.tree_leaves((args[1:], options))):
+        raise Unsupported(f"An option of `{_NAMES[api]}` is no constant.")
+    return s.heap.made(Transformed(api, fn, options, tuple(args[1:])))
+
+
+def _call_vjp(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args or not all(is_plain(v) for v in kwargs.values()):
+        raise Unsupported("`vjp` is called without a function, or with options of its own.")
+    step, stack = s.step, s.stack()
+    outs, held, *aux = _call(s, Transformed(_vjp, args[0], kwargs, ()), args[1:], {})
+    return (outs, Pullback(held, step, stack), *aux)
+
+
+def _call_jvp(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("func", "primals", "tangents")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    options = {k: v for k, v in given.items() if k not in names}
+    primals, tangents = given.get("primals"), given.get("tangents")
+    if (
+        len(args) > 3
+        or not isinstance(primals, tuple)
+        or not all(is_tensor(v) for v in pytree.tree_leaves((primals, tangents)))
+        or not all(is_plain(v) for v in options.values())
+    ):
+        raise Unsupported("`jvp` is called with what is no tuple of tensors.")
+    return _call(s, Transformed(_jvp, given["func"], options, ()), (primals, tangents), {})
+
+
+def _linearize(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args or kwargs:
+        raise Unsupported("`linearize` is called without a function, or with keywords.")
+    fn, *primals = args
+    out = s.call(fn, tuple(primals), {})
+    return out, s.heap.made(Linearized(fn, tuple(primals)))
+
+
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    transforms.vjp: _call_vjp, transforms.jvp: _call_jvp, transforms.linearize: _linearize,
+}  # fmt: skip
+
+
+# ---- calls of what they give ----
 
 
 class _Applied:
-    """The call of a transformed graph: an attribute of the graph around it."""
+    """The call of a transformed graph: an attribute of the graph around it.
 
-    def __init__(self, t: Transformed, module: Any, leaves: list[Any], spec: Any, out: Any) -> None:
+    `leaves` are the call's, `holes` the places of tensors among them; `body_holes` those among
+    what the function itself is given.
+    """
+
+    def __init__(self, t: Transformed, leaves: list[Any], spec: Any, given: list[Any]) -> None:
         self.api, self.options, self.rest = t.api, t.options, t.rest
-        self.module, self.leaves, self.spec, self.out_spec = module, leaves, spec, out
-        self.places = [i for i, v in enumerate(leaves) if v is None]
+        self.holes = [i for i, v in enumerate(leaves) if is_tensor(v)]
+        self.leaves = [None if is_tensor(v) else v for v in leaves]
+        self.body_holes = [i for i, v in enumerate(given) if is_tensor(v)]
+        self.spec = spec
+        self.module: Any = None
+        self.out_spec: Any = None
         self.result_spec: Any = None
 
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
-        n = len(self.places)
+        n = len(self.holes)
         leaves, lifted = list(self.leaves), operands[n:]
-        for i, t in zip(self.places, operands[:n], strict=True):
+        for i, t in zip(self.holes, operands[:n], strict=True):
             leaves[i] = t
 
         def body(*args: Any, **kwargs: Any) -> Any:
             given = pytree.tree_leaves((args, kwargs))
-            outs = self.module.forward(*[given[i] for i in self.places], *lifted)
+            outs = self.module.forward(*[given[i] for i in self.body_holes], *lifted)
             return pytree.tree_unflatten(list(outs), self.out_spec)
 
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
@@ -94,9 +189,9 @@ def apply_transform(applied: Any, *operands: Any) -> tuple[Any, ...]:
     return applied(*operands)  # type: ignore[no-any-return]
 
 
-def call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`t(*args, **kwargs)`."""
-    name = _FUNCTIONS[t.api]
+    name = _NAMES[t.api]
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if not all(is_tensor(v) or is_plain(v) for v in leaves):
         raise Unsupported(
@@ -104,24 +199,26 @@ def call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, An
         )
     with s.fake_mode, state.Suspended(state.FUNCTION_MODE):
         seen = _seen(s, t, args, leaves)
-    scope, out = bodies.interpret(s, f"`{name}`", t.fn, seen, spec)
+    body_spec = pytree.tree_flatten((args[0], {}))[1] if t.api is _jvp else spec
+    scope, out = bodies.interpret(s, f"`{name}`", t.fn, seen, body_spec)
     flat, out_spec = pytree.tree_flatten(out)
+    applied = _Applied(t, leaves, spec, seen)
     with s.recorder.within(scope):
         result = bodies.results(s, f"`{name}`", flat)
-    module = bodies.module(s, scope, f"{name}_body", result)
+    applied.module = bodies.module(s, scope, f"{name}_body", result)
+    applied.out_spec = out_spec
     tensors = [v for v in leaves if is_tensor(v)]
     operands = [*tensors, *[v for v, _ in scope.lifted.values()]]
-    kept = [None if is_tensor(v) else v for v in leaves]
-    if any(v is None and not is_tensor(x) for v, x in zip(kept, leaves, strict=True)):
-        raise Unsupported(f"A function under `{name}` is given None.")
-    applied = _Applied(t, module, kept, spec, out_spec)
     bodies.attribute(s, applied, name)
     found = s.recorder.call(apply_transform, apply_transform, (applied, *operands), {})
     return pytree.tree_unflatten(list(found), applied.result_spec)
 
 
 def _seen(s: Session, t: Transformed, args: tuple[Any, ...], leaves: list[Any]) -> list[Any]:
-    """What the function sees of each leaf: for vmap, without the mapped dimension."""
+    """What the function sees of each leaf: for vmap, without the mapped dimension; for jvp, the
+    primals alone."""
+    if t.api is _jvp:
+        leaves = pytree.tree_leaves(args[0])
     dims: list[Any] = [None] * len(leaves)
     if t.api is vmap:
         in_dims = t.rest[0] if t.rest else t.options.get("in_dims", 0)
@@ -135,3 +232,47 @@ def _seen(s: Session, t: Transformed, args: tuple[Any, ...], leaves: list[Any]) 
             v = s.native(aten.select, v, dim, 0)
         out.append(bodies.copy_of(v))
     return out
+
+
+class _Cotangents:
+    """What a gradient function is called with, but for the tensors: an attribute of the graph."""
+
+    def __init__(self, spec: Any, leaves: list[Any], kwargs: dict[str, Any]) -> None:
+        self.spec, self.kwargs = spec, kwargs
+        self.holes = [i for i, v in enumerate(leaves) if is_tensor(v)]
+        self.leaves = [None if is_tensor(v) else v for v in leaves]
+        self.result_spec: Any = None
+
+
+def pull_back(held: Any, cotangents: Any, *tensors: Any) -> tuple[Any, ...]:
+    """The leaves of the gradients."""
+    leaves = list(cotangents.leaves)
+    for i, t in zip(cotangents.holes, tensors, strict=True):
+        leaves[i] = t
+    args = pytree.tree_unflatten(leaves, cotangents.spec)
+    flat, cotangents.result_spec = pytree.tree_flatten(held.fn(*args, **cotangents.kwargs))
+    return tuple(flat)
+
+
+def _call_pullback(s: Session, fn: Pullback, args: Any, kwargs: dict[str, Any]) -> Any:
+    leaves, spec = pytree.tree_flatten(args)
+    rest = [v for v in leaves if not is_tensor(v)]
+    if not all(is_plain(v) for v in (*rest, *kwargs.values())):
+        raise Unsupported("The gradient function of `vjp` is given what is no tensor.")
+    cotangents = bodies.attribute(s, _Cotangents(spec, leaves, dict(kwargs)), "cotangents")
+    tensors = [v for v in leaves if is_tensor(v)]
+    found = s.recorder.call(pull_back, pull_back, (fn.held, cotangents, *tensors), {})
+    return pytree.tree_unflatten(list(found), cotangents.result_spec)
+
+
+def _call_linearized(s: Session, fn: Linearized, args: Any, kwargs: dict[str, Any]) -> Any:
+    if kwargs:
+        s.raise_(TypeError(f"jvp_fn() got an unexpected keyword argument {next(iter(kwargs))!r}"))
+    s.native(_check_tangents, fn, args)
+    return _call_jvp(s, (fn.fn, fn.primals, args), {})[1]
+
+
+#: How objects of these classes are called.
+CALLS: dict[type, Callable[..., Any]] = {
+    Transformed: _call, Pullback: _call_pullback, Linearized: _call_linearized,
+}  # fmt: skip

@@ -572,6 +572,9 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
+        if any(is_functional(v) for v in leaves):  # whoever made them functional takes the results
+            with functional_mode(copies):
+                return func(*args, **kwargs)
         given = [wrap(v) if isinstance(v, Tensor) else v for v in leaves]
         with functional_mode(copies):
             inner_args, inner_kwargs = pytree.tree_unflatten(given, spec)

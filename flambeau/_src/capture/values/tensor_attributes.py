@@ -103,6 +103,7 @@ def set_(s: Session, t: Any, name: str, value: Any) -> None:
         return
     if name == "requires_grad" and info.real is None and t.is_leaf:
         s.recorder.method("requires_grad_", t, value)
+        s.leaves[id(t)] = (s.step, s.stack())
         return
     if name in _FACTS or name in _VIEWS or hasattr(Tensor, name):
         raise Unsupported(
