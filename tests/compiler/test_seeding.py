@@ -182,3 +182,9 @@ def test_exported_programs_seed() -> None:
         found, state = _run(each.module(), X)
         assert state == after
         assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+def test_an_overload_that_is_named_as_a_keyword(back_end: str) -> None:
+    """`aten.random.from` stands in printed graphs as Python can read it."""
+    _same(lambda x: x + torch.empty(3, 4).random_(2, 9), back_end, X)

@@ -59,9 +59,13 @@ def primitives() -> tuple[list[str], list[Op]]:
     return scalar_operations(), whole
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Overload → function of fewer operators, for those of the first set that have one."""
-    return {overload_of(o): _as_called(o) for o in aten() if o.decl.decompose is not None}
+def decompositions(*, whole: bool = False) -> dict[Any, Callable[..., Any]]:
+    """Overload → function of fewer operators, for those of the first set that have one.
+
+    Without those that our own back ends run whole; with `whole` nothing but primitives is left.
+    """
+    found = [o for o in aten() if o.decl.decompose is not None]
+    return {overload_of(o): _as_called(o) for o in found if whole or not o.decl.whole}
 
 
 def _as_called(op: Op) -> Callable[..., Any]:
@@ -80,7 +84,7 @@ def _bodies(op: Op) -> Iterable[str]:
     if decl.level == "composite":
         yield "dissolves"
     elif decl.decompose is not None:
-        yield "decomposes"
+        yield "decomposes, runs whole" if decl.whole else "decomposes"
     if decl.expr is not None:
         yield "expression"
     if getattr(decl, "vjp", None) is not None:
@@ -100,7 +104,8 @@ def document() -> str:
         f"| of them composites, which dissolve above autograd | {len(every) - len(first)} |",
         f"| **ATen**: what graphs hold | {len(first)} |",
         f"| of them with an elementwise expression | {len([o for o in first if o.decl.expr])} |",
-        f"| of them with a decomposition | {len(decompositions())} |",
+        f"| of them with a decomposition | {len(decompositions(whole=True))} |",
+        f"| of these run whole by our own back ends | {len([o for o in first if o.decl.whole])} |",
         f"| **primitives**: scalar operations and indivisible operators "
         f"| {len(scalars)} + {len(whole)} |", "",
         "Scalar operations: " + ", ".join(f"`{s}`" for s in scalars) + ".", "",

@@ -154,7 +154,7 @@ def tangents_of(
         return nothing
     if decl.kind == "view" or op.name in LINEAR or op.key in LINEAR:
         return _linear(op, args, tangents)
-    if decl.vjp is None and decl.decompose is None:
+    if decl.vjp is None and (decl.decompose is None or decl.whole):
         raise NotImplementedError(
             f"Trying to use forward AD with {op.name} that does not support it because it has not "
             "been implemented yet.\nPlease file an issue to PyTorch at "

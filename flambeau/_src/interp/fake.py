@@ -467,7 +467,7 @@ class FakeTensorMode(TorchDispatchMode):
             return self._wrap_all(specs)
         if getattr(decl, "geometry_only", False) and hasattr(decl, "run"):
             return self._view(op, args)
-        if decl.decompose is not None:
+        if decl.decompose is not None and not decl.whole:
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
                 return decl.decompose(*args)
         if not self.allow_fallback_kernels:

@@ -124,7 +124,8 @@ def format_target(base: str, target: str) -> str:
     """The expression for a dotted path below `base`: ``getattr(self.seq, "0").weight``."""
     out = base
     for part in target.split("."):
-        out = f"{out}.{part}" if part.isidentifier() else f'getattr({out}, "{part}")'
+        plain = part.isidentifier() and not keyword.iskeyword(part)  # such as aten.random.from
+        out = f"{out}.{part}" if plain else f'getattr({out}, "{part}")'
     return out
 
 
@@ -139,7 +140,8 @@ class _Values:
     def add_global(self, hint: str, obj: Any) -> str:
         """The name under which the source calls `obj`."""
         if is_public(obj) and getattr(obj, "__name__", None) != "device":
-            return qualified_name(obj)
+            root, dot, rest = qualified_name(obj).partition(".")
+            return format_target(root, rest) if dot else root
         name = self.namespace.create_name(hint.replace(".", "_"), obj)
         self.globals.setdefault(name, obj)
         return name

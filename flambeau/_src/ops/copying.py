@@ -188,6 +188,7 @@ class FillScalar(Declaration):
     """self with every element replaced by a number."""
 
     schema = "fill.Scalar(Tensor self, Scalar value) -> Tensor"
+    whole = True
     kind = "copy"
     inplace = True
 
@@ -195,6 +196,9 @@ class FillScalar(Declaration):
         yield s.sample(s.tensor((2, 3, 4, 5)), 2)
         yield s.sample(s.tensor(()), 1.5)
         yield s.sample(s.tensor((0, 3)), 1)
+
+    def decompose(self: Tensor, value: Any) -> Tensor:
+        return aten.full_like(self, value)
 
     def run(self: Tensor, value: Any) -> Tensor:
         out = _native.empty(self.shape, self.dtype, self.device, layout.strides_like(self, None))
@@ -223,8 +227,13 @@ class FillTensor(Declaration):
     """self with every element replaced by a 0-dim tensor's value."""
 
     schema = "fill.Tensor(Tensor self, Tensor value) -> Tensor"
+    whole = True
     kind = "copy"
     inplace = True
+
+    def decompose(self: Tensor, value: Tensor) -> Tensor:
+        _check_fill_value(value)
+        return aten.copy(self, value)
 
     def run(self: Tensor, value: Tensor) -> Tensor:
         _check_fill_value(value)
@@ -251,9 +260,13 @@ class Zero(Declaration):
     """self with every element zero."""
 
     schema = "zero(Tensor self) -> Tensor"
+    whole = True
     kind = "copy"
     inplace = True
     public = "method"
+
+    def decompose(self: Tensor) -> Tensor:
+        return aten.full_like(self, 0)
 
     def run(self: Tensor) -> Tensor:
         return FillScalar.run(self, 0)
@@ -292,6 +305,10 @@ class LiftFresh(View):
 
     schema = "lift_fresh(Tensor(a) self) -> Tensor(a)"
     public = ""
+    whole = True
+
+    def decompose(self: Tensor) -> Tensor:
+        return aten.alias(self)
 
     def view(self: Tensor) -> Any:
         return self.shape, self.stride(), self.storage_offset()
@@ -325,11 +342,15 @@ class Detach(View):
     """The same bytes and version, outside the graph."""
 
     schema = "detach(Tensor(a) self) -> Tensor(a)"
+    whole = True
     differentiable = False
     gives_base = False
 
     def view(self: Tensor) -> Any:
         return self.shape, self.stride(), self.storage_offset()
+
+    def decompose(self: Tensor) -> Tensor:
+        return aten.alias(self)
 
     @classmethod
     def run(cls, *args: Any) -> Tensor:

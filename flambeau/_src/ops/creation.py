@@ -55,6 +55,12 @@ def spec(size: Any, dtype: Any, layout_: Any, device: Any, fmt: Any = None) -> T
     return TensorSpec(size, dtype or state.process.default_dtype, pick_device(device), stride)
 
 
+def _unset(s: TensorSpec, pin: Any) -> Tensor:
+    """Unset bytes of that geometry."""
+    stride = layout.strides_for(s.shape, layout.contiguous_format) if s.stride is None else s.stride
+    return aten.empty_strided(s.shape, stride, dtype=s.dtype, device=s.device, pin_memory=pin)
+
+
 class Factory(Declaration):
     """Makes a tensor from no tensor."""
 
@@ -69,6 +75,10 @@ class Empty(Factory):
     """Unset bytes."""
 
     schema = f"empty.memory_format(int[] size, *, {LIKE}) -> Tensor"
+    whole = True
+
+    def decompose(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> Tensor:
+        return _unset(Empty.meta(size, dtype, layout_, device, pin, fmt), pin)
 
     def meta(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
         return spec(size, dtype, layout_, device, fmt)
@@ -100,6 +110,10 @@ class EmptyPermuted(Factory):
     """Unset bytes, dimensions in memory in the given order."""
 
     schema = f"empty_permuted(int[] size, int[] physical_layout, *, {OPTIONS}) -> Tensor"
+    whole = True
+
+    def decompose(size: Any, order: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        return _unset(EmptyPermuted.meta(size, order, dtype, layout_, device, pin), pin)
 
     def meta(size: Any, order: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
         s = spec(size, dtype, layout_, device)
@@ -118,6 +132,11 @@ class Zeros(Factory):
     """Zeros."""
 
     schema = f"zeros(int[] size, *, {OPTIONS}) -> Tensor"
+    whole = True
+
+    def decompose(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
+        dtype = dtype or state.process.default_dtype
+        return aten.full(size, 0, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
 
     def meta(size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
         return spec(size, dtype, layout_, device)
@@ -410,6 +429,7 @@ class EmptyLike(Like):
     """Unset bytes in self's shape."""
 
     schema = f"empty_like(Tensor self, *, {LIKE}) -> Tensor"
+    whole = True
 
     def meta(t: Tensor, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> TensorSpec:
         return like_spec(t, dtype, layout_, device, fmt)
@@ -417,11 +437,15 @@ class EmptyLike(Like):
     def kernel(out: Tensor, *rest: Any) -> None:
         return None
 
+    def decompose(t: Tensor, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any) -> Tensor:
+        return _unset(like_spec(t, dtype, layout_, device, fmt), pin)
+
 
 class ZerosLike(EmptyLike):
     """Zeros in self's shape."""
 
     schema = f"zeros_like(Tensor self, *, {LIKE}) -> Tensor"
+    whole = False
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 0)
@@ -436,6 +460,7 @@ class OnesLike(EmptyLike):
     """Ones in self's shape."""
 
     schema = f"ones_like(Tensor self, *, {LIKE}) -> Tensor"
+    whole = False
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 1)
@@ -450,6 +475,7 @@ class FullLike(Like):
     """A number in self's shape."""
 
     schema = f"full_like(Tensor self, Scalar fill_value, *, {LIKE}) -> Tensor"
+    whole = True
 
     def meta(
         t: Tensor, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any
@@ -458,6 +484,13 @@ class FullLike(Like):
 
     def kernel(out: Tensor, t: Tensor, value: Any, *rest: Any) -> None:
         fill_with(out, value)
+
+    def decompose(
+        t: Tensor, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any, fmt: Any
+    ) -> Tensor:
+        s = like_spec(t, dtype, layout_, device, fmt)
+        n, options = t.numel(), {"dtype": s.dtype, "device": s.device, "pin_memory": pin}
+        return aten.as_strided(aten.full((n,), value, **options), s.shape, s.stride, 0)
 
 
 class New(Like):

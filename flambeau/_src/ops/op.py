@@ -46,6 +46,8 @@ class Declaration:
     constants       tensor arguments that may not require gradients
     takes16         False: 16-bit floats are refused (LAPACK has none)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
+    whole       `decompose` is for back ends that have no kernel of it: everything here runs the
+                operator whole, and its gradient is `vjp` alone
     rows        `rows(*args) -> (expr, operands, dim, params)`, or None: the operator as one row
                 kernel along one dimension, for fusion
     refuse_backward   `refuse_backward(grads, *args)` raises where torch's backward does (unlike
@@ -74,6 +76,7 @@ class Declaration:
     gives_base: bool = True
     no_gradient: bool = False
     no_formula: bool = False
+    whole: bool = False
     constants: tuple[str, ...] = ()
     takes16: bool = True
     saves_by: tuple[str, ...] = ()
@@ -124,7 +127,8 @@ class Declaration:
     def only_decomposes(cls) -> bool:
         """Whether nothing but `decompose` says how results come about."""
         own = cls.compute.__func__ is Declaration.compute.__func__  # type: ignore[attr-defined]
-        return cls.decompose is not None and own and cls.kernel is None and cls.expr is None
+        bodies = cls.kernel is None and cls.expr is None and not cls.whole
+        return cls.decompose is not None and own and bodies
 
     @classmethod
     def bakes(cls, name: str, value: Any) -> bool:
@@ -214,7 +218,7 @@ class Op:
     def composes_gradient(self) -> bool:
         """Whether its gradient is that of what it dissolves into."""
         d = self.decl
-        return d.vjp is None and d.decompose is not None and not d.no_formula
+        return d.vjp is None and d.decompose is not None and not (d.no_formula or d.whole)
 
     @property
     def key(self) -> str:

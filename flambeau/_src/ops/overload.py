@@ -130,7 +130,7 @@ class OpOverload:
         if name == "CompositeImplicitAutograd":
             return decl.level == "composite"
         if name == "CompositeExplicitAutograd":
-            return decl.level != "composite" and decl.decompose is not None
+            return decl.level != "composite" and decl.decompose is not None and not decl.whole
         if name.startswith("Autograd"):
             return decl.level != "composite" and decl.vjp is not None
         return name in ("CPU", "Meta") and decl.level != "composite"

@@ -10,7 +10,13 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
 from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, by_number, check_no_self_overlap, resize_output
+from flambeau._src.ops.call import (
+    aten,
+    by_number,
+    check_no_self_overlap,
+    dispatch,
+    resize_output,
+)
 from flambeau._src.ops.copying import copy_into
 from flambeau._src.ops.creation import LIKE, OPTIONS, Factory, Like, like_spec, spec
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, TensorSpec, cast
@@ -354,10 +360,14 @@ def _functional(name: str, source: type[Draw]) -> None:
     def meta(x: Tensor, *rest: Any) -> TensorSpec:
         return TensorSpec(x.shape, x.dtype, x.device, layout.strides_like(x, None))
 
+    def decompose(x: Tensor, *rest: Any) -> Tensor:
+        return aten.random(x, 0, rest[0], generator=rest[-1])
+
+    apart = {"decompose": decompose, "whole": True} if name == "random_to" else {}
     type(f"{name}Functional", (Opaque,), {
         "__doc__": f"Draws like those of {own[0]}, in self's shape.", "__module__": __name__,
         "run": staticmethod(run), "vjp": vjp, "meta": meta, "random": True, "public": "",
-        "kind": "random",
+        "kind": "random", **apart,
         "schema": f"{'normal_functional' if head == 'normal' else head}({arguments}-> Tensor",
     })  # fmt: skip
 
@@ -394,8 +404,11 @@ class NativeDropoutBackward(Pointwise):
 # ---- factories ----
 
 
-def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any = None) -> None:
-    """A random factory with and without a generator; body(out, generator, *lead)."""
+def _factory(
+    name: str, lead: str, body: Any, kind: str = "spec", default: Any = None, draw: Any = None
+) -> None:
+    """A random factory with and without a generator; body(out, generator, *lead). draw(x,
+    generator, *lead) gives the same in x's shape, by a functional draw."""
     n = lead.count(",") + 1 if lead else 0
     sizes = lead.split(",")
 
@@ -412,6 +425,15 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
     def kernel(out: Tensor, *args: Any) -> None:
         generator = args[n] if len(args) == n + 5 else None
         body(out, generator, *args[:n])
+
+    def decompose(*args: Any) -> Tensor:
+        generator, options = args[n] if len(args) == n + 5 else None, args[-4:]
+        if draw is None:  # a primitive, but for the form without a generator
+            with_generator = PACKETS["aten", name].overload("generator")
+            return dispatch(with_generator, (*args[:n], None, *options))
+        s = meta(*args)
+        x = aten.empty(s.shape, dtype=s.dtype, device=s.device, pin_memory=options[3])
+        return draw(x, generator, *args[:n])
 
     def samples(s: Any) -> Iterator[Any]:
         numbers = [-3, 9][-lead.count("int ") :] if "int " in lead else []
@@ -439,6 +461,8 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
                 "samples": None if suffix else samples,
                 "meta": meta,
                 "kernel": kernel,
+                "decompose": decompose if draw or not suffix else None,
+                "whole": bool(draw) or not suffix,
                 "compute_out": classmethod(_draw_into),
                 "schema": f"{head}{'.' + o if o else ''}({lead}, *, {gen}{options}) -> Tensor",
                 "out": f"{o}_out" if o else "out",
@@ -446,19 +470,40 @@ def _factory(name: str, lead: str, body: Any, kind: str = "spec", default: Any =
         )
 
 
-_factory("rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g))
-_factory("randn", "int[] size", lambda out, g, size: Normal.run(out, 0.0, 1.0, g))
+def _uniform(x: Tensor, g: Any, *rest: Any) -> Tensor:
+    return aten.uniform(x, 0.0, 1.0, generator=g)
+
+
+def _normal(x: Tensor, g: Any, *rest: Any) -> Tensor:
+    return aten.normal_functional(x, 0.0, 1.0, generator=g)
+
+
+def _below(x: Tensor, g: Any, high: int, *rest: Any) -> Tensor:
+    return aten.random(x, 0, high, generator=g)
+
+
+def _between(x: Tensor, g: Any, low: int, high: int, *rest: Any) -> Tensor:
+    return aten.random(x, low, high, generator=g)
+
+
+_factory(
+    "rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g),
+    draw=_uniform,
+)  # fmt: skip
+_factory("randn", "int[] size", lambda out, g, size: Normal.run(out, 0.0, 1.0, g), draw=_normal)
 _factory(
     "randint",
     "int high, int[] size",
     lambda out, g, high, size: RandomFrom.run(out, 0, high, g),
     default=dt.int64,
+    draw=_below,
 )
 _factory(
     "randint.low",
     "int low, int high, int[] size",
     lambda out, g, low, high, size: RandomFrom.run(out, low, high, g),
     default=dt.int64,
+    draw=_between,
 )
 
 
@@ -476,7 +521,7 @@ def _permute(out: Tensor, g: Any, n: int) -> None:
 _factory("randperm", "int n", _permute, kind="length", default=dt.int64)
 
 
-def _like(name: str, lead: str, body: Any) -> None:
+def _like(name: str, lead: str, body: Any, draw: Any) -> None:
     n = lead.count(",") + 1 if lead else 0
 
     def meta(t: Tensor, *args: Any) -> TensorSpec:
@@ -485,6 +530,13 @@ def _like(name: str, lead: str, body: Any) -> None:
 
     def kernel(out: Tensor, t: Tensor, *args: Any) -> None:
         body(out, args[n] if len(args) == n + 6 else None, *args[:n])
+
+    def decompose(t: Tensor, *args: Any) -> Tensor:
+        dtype, layout_, device, pin, fmt = args[-5:]
+        x = aten.empty_like(
+            t, dtype=dtype, layout=layout_, device=device, pin_memory=pin, memory_format=fmt
+        )
+        return draw(x, args[n] if len(args) == n + 6 else None, *args[:n])
 
     def samples(s: Any) -> Iterator[Any]:
         for size in SIZES:
@@ -511,6 +563,8 @@ def _like(name: str, lead: str, body: Any) -> None:
                 "samples": None if suffix else samples,
                 "meta": meta,
                 "kernel": kernel,
+                "decompose": decompose,
+                "whole": True,
                 "geometry_only": True,
                 "schema": f"{head}{'.' + o if o else ''}(Tensor self{', ' + lead if lead else ''}, "
                 f"*, {gen}{LIKE}) -> Tensor",
@@ -518,13 +572,14 @@ def _like(name: str, lead: str, body: Any) -> None:
         )
 
 
-_like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g))
-_like("randn_like", "", lambda out, g: Normal.run(out, 0.0, 1.0, g))
-_like("randint_like", "int high", lambda out, g, high: RandomFrom.run(out, 0, high, g))
+_like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g), _uniform)
+_like("randn_like", "", lambda out, g: Normal.run(out, 0.0, 1.0, g), _normal)
+_like("randint_like", "int high", lambda out, g, high: RandomFrom.run(out, 0, high, g), _below)
 _like(
     "randint_like.low_dtype",
     "int low, int high",
     lambda out, g, low, high: RandomFrom.run(out, low, high, g),
+    _between,
 )
 
 
@@ -549,6 +604,15 @@ class NormalTensors(Opaque):
     def meta(mean: Tensor, std: Tensor, generator: Any) -> TensorSpec:
         shape, stride = _native.geometry_of([mean, std])
         return TensorSpec(shape, mean.dtype, mean.device, stride)
+
+    whole = True
+
+    def decompose(mean: Tensor, std: Tensor, generator: Any) -> Tensor:
+        aten._assert_async(aten.all(std >= 0), "normal expects all elements of std >= 0.0")
+        shape, stride = _native.geometry_of([mean, std])
+        x = aten.empty_strided(shape, stride, dtype=mean.dtype, device=mean.device)
+        drawn = aten.normal_functional(x, 0.0, 1.0, generator=generator)
+        return cast(cast(drawn * std, mean.dtype) + mean, mean.dtype)
 
     def kernel(out: Tensor, mean: Tensor, std: Tensor, generator: Any) -> None:
         _scaled(out, mean, std, generator)
@@ -589,6 +653,13 @@ class NormalTensorFloat(NormalTensors):
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
         return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
 
+    def decompose(mean: Tensor, std: float, generator: Any) -> Tensor:
+        x = aten.empty_strided(
+            mean.shape, _native.geometry_of([mean])[1], dtype=mean.dtype, device=mean.device
+        )
+        drawn = aten.normal_functional(x, 0.0, std, generator=generator)
+        return cast(mean + drawn, mean.dtype)
+
     def kernel(out: Tensor, mean: Tensor, std: float, generator: Any) -> None:
         Normal.run(out, 0.0, std, generator)
         copy_into(out, cast(mean + out, out.dtype))
@@ -619,6 +690,14 @@ class NormalFloatTensor(NormalTensors):
 
     def error_samples(s: Any) -> Iterator[Any]:
         yield s.error(RuntimeError, "std >= 0.0", 0.0, s.tensor(3, -2.0, -1.0))
+
+    def decompose(mean: float, std: Tensor, generator: Any) -> Tensor:
+        aten._assert_async(aten.all(std >= 0), "normal expects all elements of std >= 0.0")
+        x = aten.empty_strided(
+            std.shape, _native.geometry_of([std])[1], dtype=std.dtype, device=std.device
+        )
+        drawn = aten.normal_functional(x, 0.0, 1.0, generator=generator)
+        return cast(cast(drawn * std, std.dtype) + mean, std.dtype)
 
     @staticmethod
     def meta(mean: float, std: Tensor, generator: Any) -> TensorSpec:
@@ -655,6 +734,15 @@ class NormalSize(Factory):
         pin: Any,
     ) -> TensorSpec:
         return spec(size, dtype, layout, device)
+
+    whole = True
+
+    def decompose(
+        mean: float, std: float, size: Any, generator: Any, dtype: Any, layout_: Any, device: Any,
+        pin: Any,
+    ) -> Tensor:  # fmt: skip
+        x = aten.empty(size, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
+        return aten.normal_functional(x, mean, std, generator=generator)
 
     def kernel(out: Tensor, mean: float, std: float, size: Any, generator: Any, *rest: Any) -> None:
         Normal.run(out, mean, std, generator)

@@ -3,6 +3,7 @@ autograd, functionalisation and the C fast path need nothing more."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -139,6 +140,7 @@ class UnsafeView(Declaration):
     """`view` of a fresh tensor that nothing else sees: the result has no base."""
 
     schema = "_unsafe_view(Tensor self, SymInt[] size) -> Tensor"
+    whole = True
     public = ""
     kind = "copy"
     geometry_only = True
@@ -152,6 +154,9 @@ class UnsafeView(Declaration):
         out._bits = t._bits & (1 << 1)
         return out
 
+    def decompose(t: Tensor, size: Sequence[int]) -> Tensor:
+        return aten.view(t, size)
+
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any) -> Tensor:
         return aten.reshape(g, t.shape)
 
@@ -163,10 +168,14 @@ class ReshapeAlias(View):
     """The given extents and strides from the tensor's own offset."""
 
     schema = "_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)"
+    whole = True
     public = ""
 
     def view(t: Tensor, size: Sequence[int], stride: Sequence[int]) -> Geometry:
         return size, stride, t.storage_offset()
+
+    def decompose(t: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+        return aten.as_strided(t, size, stride, t.storage_offset())
 
     def vjp(b: Any, g: Tensor, t: Tensor, size: Any, stride: Any) -> Tensor:
         return aten.reshape(g, t.shape)
@@ -311,6 +320,7 @@ class Transpose(FastView, ReshapedInPlace):
     """Two dimensions exchanged."""
 
     schema = "transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)"
+    whole = True
     inplace = "transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)"
     fast_kind = "transpose"
 
@@ -325,6 +335,13 @@ class Transpose(FastView, ReshapedInPlace):
             stride[a], stride[b] = stride[b], stride[a]
         return size, stride, t.storage_offset()
 
+    def decompose(t: Tensor, dim0: int, dim1: int) -> Tensor:
+        a, b = wrap_dim(dim0, t.dim()), wrap_dim(dim1, t.dim())
+        order = list(range(t.dim()))
+        if order:
+            order[a], order[b] = b, a
+        return aten.permute(t, order)
+
     def vjp(b: Any, g: Tensor, t: Tensor, dim0: int, dim1: int) -> Tensor:
         return aten.transpose(g, dim0, dim1)
 
@@ -338,6 +355,7 @@ class T(FastView, ReshapedInPlace):
     """A matrix transposed; vectors and numbers as they are."""
 
     schema = "t(Tensor(a) self) -> Tensor(a)"
+    whole = True
     reference = "numpy.transpose"
     inplace = "t_(Tensor(a!) self) -> Tensor(a!)"
     fast_kind = "t"
@@ -346,6 +364,9 @@ class T(FastView, ReshapedInPlace):
         if t.dim() > 2:
             raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {t.dim()}D")
         return t.shape[::-1], t.stride()[::-1], t.storage_offset()
+
+    def decompose(t: Tensor) -> Tensor:
+        return aten.permute(t, tuple(range(len(T.view(t)[0])))[::-1])
 
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         return aten.t(g)
@@ -359,6 +380,7 @@ class Select(FastView):
     """One index of a dimension, which disappears."""
 
     schema = "select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)"
+    whole = True
     fast_kind = "select"
 
     def error_samples(s: Any) -> Iterator[Any]:
@@ -380,6 +402,12 @@ class Select(FastView):
         offset = t.storage_offset() + (index + n if index < 0 else index) * stride[d]
         del size[d], stride[d]
         return size, stride, offset
+
+    def decompose(t: Tensor, dim: int, index: int) -> Tensor:
+        Select.view(t, dim, index)
+        d = wrap_dim(dim, t.dim())
+        index = index + t.shape[d] if index < 0 else index
+        return aten.squeeze(aten.slice(t, d, index, index + 1), (d,))
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int, index: int) -> Tensor:
         return aten.select_backward(g, t.shape, dim, index)
@@ -512,6 +540,7 @@ class Squeeze(FastView, ReshapedInPlace):
     """Without the dimensions of extent one."""
 
     schema = "squeeze(Tensor(a) self) -> Tensor(a)"
+    whole = True
     reference = "numpy.squeeze"
     inplace = "squeeze_(Tensor(a!) self) -> Tensor(a!)"
 
@@ -529,6 +558,9 @@ class Squeeze(FastView, ReshapedInPlace):
     def view(t: Tensor) -> Geometry:
         return _squeezed(t, set(range(t.dim())))
 
+    def decompose(t: Tensor) -> Tensor:
+        return aten.squeeze(t, tuple(range(t.dim())))
+
     def vjp(b: Any, g: Tensor, t: Tensor) -> Tensor:
         return _unsqueezed(g, t, range(t.dim()))
 
@@ -541,10 +573,14 @@ class SqueezeDim(ReshapedInPlace):
     """Without dimension dim when its extent is one."""
 
     schema = "squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)"
+    whole = True
     inplace = "squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)"
 
     def view(t: Tensor, dim: int) -> Geometry:
         return _squeezed(t, {wrap_dim(dim, t.dim())})
+
+    def decompose(t: Tensor, dim: int) -> Tensor:
+        return aten.squeeze(t, (dim,))
 
     def vjp(b: Any, g: Tensor, t: Tensor, dim: int) -> Tensor:
         return _unsqueezed(g, t, [wrap_dim(dim, t.dim())] if t.dim() else ())
@@ -581,6 +617,7 @@ class Diagonal(View):
     """The diagonal of two dimensions, as a new last one."""
 
     schema = "diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)"
+    whole = True
     reference = "numpy.diagonal"
 
     def view(t: Tensor, offset: int, dim1: int, dim2: int) -> Geometry:
@@ -598,6 +635,9 @@ class Diagonal(View):
         keep = [i for i in range(len(size)) if i not in (a, b)]
         return [*(size[i] for i in keep), n], [*(stride[i] for i in keep), step], at
 
+    def decompose(t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
+        return aten.as_strided(t, *Diagonal.view(t, offset, dim1, dim2))
+
     def vjp(b: Any, g: Tensor, t: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
         return aten.diagonal_backward(g, t.shape, offset, dim1, dim2)
 
@@ -611,6 +651,7 @@ class Unfold(View):
     """All windows of `size` elements of a dimension, `step` apart, along a new last dimension."""
 
     schema = "unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)"
+    whole = True
     public = "method"
 
     def view(t: Tensor, dimension: int, size: int, step: int) -> Geometry:
@@ -630,6 +671,9 @@ class Unfold(View):
             shape[d] = (n - size) // step + 1
             stride[d] *= step
         return [*shape, size], [*stride, last], t.storage_offset()
+
+    def decompose(t: Tensor, dimension: int, size: int, step: int) -> Tensor:
+        return aten.as_strided(t, *Unfold.view(t, dimension, size, step))
 
     def vjp(b: Any, g: Tensor, t: Tensor, dimension: int, size: int, step: int) -> Tensor:
         return aten.unfold_backward(g, t.shape, dimension, size, step)
@@ -731,6 +775,12 @@ def pieces(t: Tensor, sizes: Sequence[int], d: int) -> list[Geometry]:
     return found
 
 
+def sliced(t: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
+    """Consecutive stretches of a dimension, as slices."""
+    ends = list(itertools.accumulate(sizes))
+    return [aten.slice(t, dim, e - n, e) for n, e in zip(sizes, ends, strict=True)]
+
+
 def split_extents(t: Tensor, split_size: int, dim: int) -> list[int]:
     """Extents of the parts when each but the last holds split_size."""
     if not t.dim():
@@ -754,11 +804,15 @@ class Split(MultiView):
     """Parts of split_size along dim; the last may be smaller."""
 
     schema = "split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]"
+    whole = True
     public = "method"
     fast_kind = "split"
 
     def views(t: Tensor, split_size: int, dim: int) -> list[Geometry]:
         return pieces(t, split_extents(t, split_size, dim), wrap_dim(dim, t.dim()))
+
+    def decompose(t: Tensor, split_size: int, dim: int) -> list[Tensor]:
+        return sliced(t, split_extents(t, split_size, dim), dim)
 
     def vjp(b: Any, g: Any, t: Tensor, split_size: int, dim: int) -> Tensor:
         return aten.cat(all_of(g), dim)
@@ -789,9 +843,13 @@ class SplitWithSizes(MultiView):
     """Parts of the given extents along dim."""
 
     schema = "split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]"
+    whole = True
 
     def views(t: Tensor, split_sizes: Sequence[int], dim: int) -> list[Geometry]:
         return pieces(t, split_sizes, check_extents(t, split_sizes, dim))
+
+    def decompose(t: Tensor, split_sizes: Sequence[int], dim: int) -> list[Tensor]:
+        return sliced(t, split_sizes, check_extents(t, split_sizes, dim))
 
     def vjp(b: Any, g: Any, t: Tensor, split_sizes: Any, dim: int) -> Tensor:
         return aten.cat(all_of(g), dim)
@@ -805,6 +863,7 @@ class Unbind(MultiView):
     """Every index of a dimension, each without it."""
 
     schema = "unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]"
+    whole = True
     fast_kind = "unbind"
 
     def views(t: Tensor, dim: int) -> list[Geometry]:
@@ -812,6 +871,9 @@ class Unbind(MultiView):
             raise IndexError("Dimension specified as 0 but tensor has no dimensions")
         d = wrap_dim(dim, t.dim())
         return [Select.view(t, d, i) for i in range(t.shape[d])]
+
+    def decompose(t: Tensor, dim: int) -> list[Tensor]:
+        return [aten.select(t, dim, i) for i in range(len(Unbind.views(t, dim)))]
 
     def vjp(b: Any, g: Any, t: Tensor, dim: int) -> Tensor:
         gs = all_of(g)
@@ -826,13 +888,14 @@ class UnsafeSplit(Declaration):
     """`split` whose parts are taken for tensors of their own."""
 
     schema = "unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]"
+    whole = True
     kind = "copy"
     geometry_only = True
 
     def run(t: Tensor, split_size: int, dim: int) -> tuple[Tensor, ...]:
         return tuple(_native.alias(Tensor, t, *v) for v in Split.views(t, split_size, dim))
 
-    vjp = Split.vjp
+    vjp, decompose = Split.vjp, Split.decompose
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((5, 2)), 2)
@@ -842,6 +905,7 @@ class UnsafeSplitWithSizes(Declaration):
     """`split_with_sizes` whose parts are taken for tensors of their own."""
 
     schema = "unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]"
+    whole = True
     kind = "copy"
     geometry_only = True
 
@@ -850,7 +914,7 @@ class UnsafeSplitWithSizes(Declaration):
             _native.alias(Tensor, t, *v) for v in SplitWithSizes.views(t, split_sizes, dim)
         )
 
-    vjp = SplitWithSizes.vjp
+    vjp, decompose = SplitWithSizes.vjp, SplitWithSizes.decompose
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((5, 2)), (1, 4))

@@ -1,0 +1,167 @@
+"""What our own back ends run whole, taken apart into primitives: the graph that comes of it holds
+nothing else, and gives what the operator gives, to the bit or within the bound of compiled code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+from flambeau._src.compiler.decompose import aten, decompositions, document, primitives
+from flambeau._src.interp.fake import FakeTensorMode
+from flambeau._src.interp.trace import trace_flat
+from flambeau._src.ops.bind import bind
+from flambeau._src.ops.call import dispatch
+from flambeau._src.ops.op import Op
+from flambeau._src.ops.overload import OpOverload
+from flambeau._src.util import pytree
+from flambeau.fx import GraphModule
+from tests.ops import battery
+
+WHOLE = [op for op in aten() if op.decl.whole]
+TABLE = decompositions(whole=True)
+PRIMITIVES = {op.key for op in primitives()[1]}
+DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+#: Sums in another order, or one rounding more: |apart - ref| <= max(|whole - ref|, 2 ulp of the
+#: largest), the reference being the whole operator in float64.
+ROUNDED: dict[str, str] = {}
+
+
+def _x(*shape: int) -> Any:
+    return torch.linspace(-1.5, 2.0, torch.Size(shape).numel()).reshape(shape).cos()
+
+
+#: Overloads without samples of their own: calls, complete.
+_OPTIONS = (torch.float32, None, None, None)
+_LIKE = (*_OPTIONS, None)
+_LAST = torch.channels_last
+CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "detach": [(_x(3, 4).t(),)],
+    "lift_fresh": [(_x(3, 4).t(),)],
+    "zero": [(_x(3, 4).t(),), (_x(0, 3),)],
+    "zeros": [((2, 3), *_OPTIONS), ((), None, None, None, None)],
+    "fill.Tensor": [(_x(3, 4).t(), torch.tensor(2)), (_x(3), torch.tensor(0.1).double())],
+    "empty.memory_format": [((2, 3), *_LIKE), ((2, 3, 4, 5), *_OPTIONS, _LAST)],
+    "empty_like": [(_x(3, 4).t(), *_LIKE), (_x(2, 3, 4, 5), *_OPTIONS, _LAST)],
+    "empty_permuted": [((2, 3, 4), (1, 2, 0), *_OPTIONS), ((0, 3), (1, 0), *_OPTIONS)],
+    "full_like": [
+        (_x(3, 4).t(), 2, *_LIKE),
+        (_x(0, 4), 2, *_LIKE),
+        (_x(), 2, *_LIKE),
+        (_x(2, 3, 4, 5), 0.1, *_OPTIONS, _LAST),
+        (_x(3, 1)[:, ::2], 1, torch.int32, *[None] * 4),
+    ],
+    "rand.generator": [((3, 4), None, *_OPTIONS)],
+    "randn.generator": [((3, 4), None, *_OPTIONS), ((5, 5), None, torch.complex64, *_OPTIONS[1:])],
+    "randint.generator": [(9, (3, 4), None, *_OPTIONS), (9, (37,), None, None, None, None, None)],
+    "randint.low_generator": [(-3, 9, (3, 4), None, *_OPTIONS)],
+    "rand_like.generator": [(_x(5, 4).t(), None, *_LIKE)],
+    "randn_like.generator": [
+        (_x(5, 4).t(), None, *_LIKE),
+        (_x(2, 3, 4, 5), None, *_OPTIONS, _LAST),
+    ],
+    "randint_like.generator": [(_x(5, 4).t(), 9, None, *_LIKE)],
+    "randint_like.low_generator_dtype": [(_x(5, 4).t(), -3, 9, None, *_LIKE)],
+    "random.to": [(_x(5, 4).t(), 9, None)],
+}
+
+
+def calls(op: Op, dtype: Any, layout: str) -> list[tuple[Any, ...]]:
+    if op.key in CALLS:
+        if layout != "contiguous" or dtype is not torch.float32:
+            return []
+        return CALLS[op.key]
+    if op is not op.decl.op or op.decl.samples is None:
+        return []
+    found = [bind(op, s.args, s.kwargs) for s in battery.samples_of(op, dtype, layout)]
+    return [args for args in found if args is not None]
+
+
+def take_apart(op: Op, args: tuple[Any, ...]) -> tuple[Any, list[Any]]:
+    """The operator as a graph of primitives, and the tensors that it takes."""
+    leaves, spec = pytree.tree_flatten(args)
+    tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
+    mode = FakeTensorMode()
+
+    def fn(*given: Any) -> Any:
+        it = iter(given)
+        filled = [next(it) if isinstance(v, torch.Tensor) else v for v in leaves]
+        found = dispatch(op, tuple(pytree.tree_unflatten(filled, spec)))
+        return list(found) if isinstance(found, (tuple, list)) else [found]
+
+    fakes = [mode.from_tensor(t) for t in tensors]
+    tracer = trace_flat(fn, fakes, mode="fake", decompositions=TABLE, fake=mode)
+    return GraphModule(tracer.attributes, tracer.graph), tensors
+
+
+def _bits(t: Any) -> Any:
+    return torch.empty(t.numel(), dtype=t.dtype).copy_(t.reshape(-1)).view(torch.uint8)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a.dtype.is_complex:
+        a, b = torch.view_as_real(a), torch.view_as_real(b)
+    return torch.equal(_bits(a), _bits(b)) or torch.equal(
+        torch.nan_to_num(a, 1234.5), torch.nan_to_num(b, 1234.5)
+    )
+
+
+def compare(op: Op, args: tuple[Any, ...]) -> None:
+    made, tensors = take_apart(op, args)
+    for node in made.graph.nodes:
+        if node.op == "call_function" and isinstance(node.target, OpOverload):
+            inner = node.target._op
+            fine = inner.key in PRIMITIVES or inner.decl.expr is not None
+            assert fine, f"{inner.key} is no primitive"
+    torch.manual_seed(battery.SEED)
+    wanted = battery.outputs(dispatch(op, args))
+    after = torch.default_generator.state_bytes()
+    torch.manual_seed(battery.SEED)
+    found = list(made(*tensors))
+    assert torch.default_generator.state_bytes() == after
+    assert len(found) == len(wanted)
+    unset = op.name.startswith("empty")
+    precise = None
+    for i, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        assert a.shape == b.shape and a.dtype is b.dtype, (a.shape, b.shape, a.dtype, b.dtype)
+        assert a.stride() == b.stride() or not a.numel(), (a.stride(), b.stride())
+        if unset or _same(a, b):
+            continue
+        assert op.key in ROUNDED and a.dtype.is_floating_point, (args, a, b)
+        if precise is None:
+            wide = pytree.tree_map(
+                lambda v: (
+                    v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+                ),
+                args,
+            )
+            precise = battery.outputs(dispatch(op, wide))
+        ref = precise[i].double()
+        scale = float(ref.abs().max()) if ref.numel() else 0.0
+        allowed = torch.maximum(
+            (b.double() - ref).abs(), torch.full_like(ref, 2 * torch.finfo(a.dtype).eps * scale)
+        )
+        assert bool(((a.double() - ref).abs() <= allowed).all()), (a, b, ref)
+
+
+@pytest.mark.parametrize("op", WHOLE, ids=lambda op: op.key)
+def test_taken_apart_it_is_the_same(op: Op) -> None:
+    tried = 0
+    for dtype in DTYPES:
+        for layout in ("contiguous", "permuted", "channels_last"):
+            for args in calls(op, dtype, layout):
+                try:
+                    dispatch(op, args)
+                except (NotImplementedError, RuntimeError):  # not for this dtype
+                    assert dtype is not torch.float32
+                    continue
+                compare(op, args)
+                tried += 1
+    assert tried, "no sample: add a call"
+
+
+def test_the_document_is_what_the_declarations_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "operators.md"
+    assert page.read_text() == document(), "python -m flambeau._src.compiler.decompose"
