@@ -12,6 +12,7 @@ import flambeau as torch
 from flambeau._src.compiler.decompose import aten, decompositions, document, primitives
 from flambeau._src.interp.fake import FakeTensorMode
 from flambeau._src.interp.trace import trace_flat
+from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ops.bind import bind
 from flambeau._src.ops.call import dispatch
 from flambeau._src.ops.op import Op
@@ -37,6 +38,26 @@ def _x(*shape: int) -> Any:
 _OPTIONS = (torch.float32, None, None, None)
 _LIKE = (*_OPTIONS, None)
 _LAST = torch.channels_last
+_AT = torch.tensor([2, 0])
+
+
+def _nll(x: Any, target: Any) -> list[tuple[Any, ...]]:
+    weight = torch.tensor([0.5, 2.0, 0.3])
+    every = [(x, target, w, r, -1) for w in (None, weight) for r in (0, 1, 2)]
+    return (
+        every if x.dim() > 2 else [*every, *[(x[0], target[1], w, 1, -1) for w in (None, weight)]]
+    )
+
+
+def _nll_back(x: Any, target: Any) -> list[tuple[Any, ...]]:
+    found = []
+    for args in _nll(x, target):
+        name = "nll_loss2d_forward" if x.dim() > 2 else "nll_loss_forward"
+        value, total = getattr(torch.ops.aten, name)(*args)
+        found.append((value.cos(), *args, total))
+    return found
+
+
 CALLS: dict[str, list[tuple[Any, ...]]] = {
     "detach": [(_x(3, 4).t(),)],
     "lift_fresh": [(_x(3, 4).t(),)],
@@ -64,15 +85,48 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "randint_like.generator": [(_x(5, 4).t(), 9, None, *_LIKE)],
     "randint_like.low_generator_dtype": [(_x(5, 4).t(), -3, 9, None, *_LIKE)],
+    "_index_put_impl": [(_x(3, 4), [None, _AT], _x(3, 2), True, False)],
+    "_unsafe_index.Tensor": [(_x(3, 4), [None, _AT]), (_x(5, 3, 4), [_AT, None, _AT])],
+    "_unsafe_index_put": [(_x(3, 4), [None, _AT], _x(3, 2), True)],
+    "scatter.reduce": [
+        (_x(3, 4), 0, torch.tensor([[0, 2], [1, 1]]), _x(2, 2), how) for how in ("add", "multiply")
+    ],
+    "embedding_dense_backward": [
+        (_x(4, 3), torch.tensor([1, 2, 1, 4]), 5, 2, scale) for scale in (False, True)
+    ],
+    "masked_scatter_backward": [(_x(3, 4), _x(3, 4) > 0, (3, 5))],
+    "masked_scatter": [
+        (_x(3, 4), _x(4) > 0, _x(12)),
+        (_x(4), _x(3, 4) > 2, _x(0)),
+        (_x(4).t(), _x(4) > 0, _x(12)),
+    ],
+    "nll_loss_forward": _nll(_x(5, 3), torch.tensor([0, 2, 1, -1, 2])),
+    "nll_loss2d_forward": _nll(_x(2, 3, 2, 2), torch.tensor([[[0, 2], [1, -1]]] * 2)),
+    "nll_loss_backward": _nll_back(_x(5, 3), torch.tensor([0, 2, 1, -1, 2])),
+    "nll_loss2d_backward": _nll_back(_x(2, 3, 2, 2), torch.tensor([[[0, 2], [1, -1]]] * 2)),
+    "reflection_pad1d_backward": [(_x(3, 7), _x(3, 4), (1, 2))],
+    "reflection_pad2d_backward": [(_x(3, 7, 6), _x(3, 4, 5), (1, 0, 1, 2))],
+    "reflection_pad3d_backward": [(_x(3, 6, 6, 4), _x(3, 4, 5, 3), (1, 0, 1, 0, 1, 1))],
+    "replication_pad1d_backward": [(_x(3, 7), _x(3, 4), (1, 2))],
+    "replication_pad2d_backward": [(_x(3, 7, 6), _x(3, 4, 5), (1, 0, 1, 2))],
+    "replication_pad3d_backward": [(_x(3, 6, 6, 4), _x(3, 4, 5, 3), (1, 0, 1, 0, 1, 1))],
+    "searchsorted.Scalar": [
+        (torch.tensor([-0.5, 0.0, 0.7]), v, True, False, "right", None) for v in (0.7, 0, 0.1)
+    ],
+    "sort": [(_x(3, 4), 0, True), (_x(5, 4).t(), -1, False), (_x(), 0, False)],
     "random.to": [(_x(5, 4).t(), 9, None)],
 }
 
 
+def _as(v: Any, dtype: Any) -> Any:
+    return v.to(dtype) if isinstance(v, torch.Tensor) and v.dtype is torch.float32 else v
+
+
 def calls(op: Op, dtype: Any, layout: str) -> list[tuple[Any, ...]]:
     if op.key in CALLS:
-        if layout != "contiguous" or dtype is not torch.float32:
+        if layout != "contiguous":
             return []
-        return CALLS[op.key]
+        return [pytree.tree_map(lambda v: _as(v, dtype), args) for args in CALLS[op.key]]
     if op is not op.decl.op or op.decl.samples is None:
         return []
     found = [bind(op, s.args, s.kwargs) for s in battery.samples_of(op, dtype, layout)]
@@ -83,7 +137,7 @@ def take_apart(op: Op, args: tuple[Any, ...]) -> tuple[Any, list[Any]]:
     """The operator as a graph of primitives, and the tensors that it takes."""
     leaves, spec = pytree.tree_flatten(args)
     tensors = [v for v in leaves if isinstance(v, torch.Tensor)]
-    mode = FakeTensorMode()
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
 
     def fn(*given: Any) -> Any:
         it = iter(given)

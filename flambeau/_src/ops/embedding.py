@@ -62,6 +62,12 @@ class Embedding(Read):
         check_index_type(indices, 1, "indices", "embedding")
         return TensorSpec((*indices.shape, weight.shape[1]), weight.dtype, weight.device)
 
+    whole = True
+
+    def decompose(weight: Tensor, indices: Tensor, *rest: Any) -> Tensor:
+        shape = Embedding.meta(weight, indices, *rest).shape
+        return aten.view(aten.index_select(weight, 0, aten.reshape(indices, (-1,))), shape)
+
     def kernel(out: Tensor, weight: Tensor, indices: Tensor, *rest: Any) -> None:
         if _native.beyond(indices, 0, weight.shape[0]) is not None:
             raise IndexError("index out of range in self")
@@ -107,6 +113,26 @@ class EmbeddingDenseBackward(Opaque):
     ) -> TensorSpec:
         check_index_type(indices, 2, "indices", "embedding_backward")
         return TensorSpec((num_weights, g.shape[-1]), g.dtype, g.device)
+
+    whole = True
+
+    def decompose(
+        g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool
+    ) -> Tensor:
+        check_index_type(indices, 2, "indices", "embedding_backward")
+        made = {"dtype": g.dtype, "device": g.device}
+        blank = aten.zeros((num_weights, g.shape[-1]), **made)
+        at = aten.reshape(indices, (-1,))
+        rows = aten.reshape(g, (at.shape[0], g.shape[-1]))
+        if scale:
+            one = aten.ones(at.shape, dtype=dt.int64, device=g.device)
+            counts = aten.zeros((num_weights,), dtype=dt.int64, device=g.device)
+            counts = aten.index_put(counts, [at], one, True)
+            times = aten.index_select(counts, 0, at).to(dt.float64)
+            rows = aten.mul(rows, aten.unsqueeze(aten.reciprocal(times).to(g.dtype), 1))
+        if padding_idx >= 0:
+            rows = aten.masked_fill(rows, aten.unsqueeze(aten.eq(at, padding_idx), 1), 0)
+        return aten.index_put(blank, [at], rows, True)
 
     def kernel(
         out: Tensor, g: Tensor, indices: Tensor, num_weights: int, padding_idx: int, scale: bool

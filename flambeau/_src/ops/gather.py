@@ -332,6 +332,11 @@ class ScatterSrcReduce(Written):
     schema = (
         "scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor"
     )
+    whole = True
+
+    def decompose(t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> Tensor:
+        how = {"add": "sum", "mul": "prod"}[_reduction(reduce)]
+        return aten.scatter_reduce(t, dim, index, src, how)
 
     def check(t: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str) -> None:
         _reduction(reduce)
@@ -366,6 +371,10 @@ class ScatterAdd(Written):
     """self with src added where index points along dim."""
 
     schema = "scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"
+    whole = True
+
+    def decompose(t: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+        return aten.scatter_reduce(t, dim, index, src, "sum")
 
     def error_samples(s: Any) -> Iterator[Any]:
         yield s.error(

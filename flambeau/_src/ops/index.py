@@ -307,6 +307,10 @@ class UnsafeIndex(Opaque):
     public = ""
     meta = Index.meta
     run = Index.run
+    whole = True
+
+    def decompose(t: Tensor, indices: Sequence[Any]) -> Tensor:
+        return aten.index(t, indices)
 
     def vjp(b: Any, g: Tensor, t: Tensor, indices: Sequence[Any]) -> Any:
         zeros = aten.new_zeros(g, t.shape)
@@ -437,6 +441,10 @@ class UnsafeIndexPut(IndexPut):
     public = ""
     inplace = False
     out = False
+    whole = True
+
+    def decompose(t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool) -> Tensor:
+        return aten.index_put(t, indices, values, accumulate)
 
 
 class IndexPutImpl(IndexPut):
@@ -446,6 +454,12 @@ class IndexPutImpl(IndexPut):
         "_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, "
         "bool unsafe=False) -> Tensor"
     )
+    whole = True
+
+    def decompose(
+        t: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool, unsafe: bool
+    ) -> Tensor:
+        return aten.index_put(t, indices, values, accumulate)
 
 
 # ---- masks ----
@@ -519,6 +533,14 @@ class MaskedSelect(Opaque):
 
     schema = "masked_select(Tensor self, Tensor mask) -> Tensor"
     out = "out"
+    whole = True
+
+    def decompose(t: Tensor, mask: Tensor) -> Tensor:
+        if mask.dtype is not dt.bool_:
+            raise RuntimeError("masked_select: expected BoolTensor for mask")
+        shape = broadcast_shape([mask.shape, t.shape])
+        flat = aten.reshape(aten.expand(t, shape), (-1,))
+        return aten.index(flat, [aten.reshape(aten.expand(mask, shape), (-1,))])
 
     @classmethod
     def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
@@ -554,10 +576,30 @@ class MaskedSelect(Opaque):
         yield s.sample(s.tensor((3, 4)), s.ints((3, 4), 0, 2) > 0)
 
 
+def _nth_true(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """How many true elements stand before each in a mask, and it; both in one dimension."""
+    flat = aten.reshape(mask, (-1,))
+    return aten.sub(aten.cumsum(flat.to(dt.int64), 0), 1), flat
+
+
 class MaskedScatter(Written):
     """self with the elements of source, in order, where mask is true."""
 
     schema = "masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor"
+    whole = True
+
+    def decompose(t: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+        MaskedScatter.check(t, mask, source)
+        shape, n = broadcast_shape([mask.shape, t.shape]), source.numel()
+        t = aten.expand(t, shape)
+        at, mask = _nth_true(aten.expand(mask, shape))
+        short = "Number of elements of source < number of ones in mask"
+        aten._assert_async(aten.le(aten.sum(mask), n), short)
+        if not n:
+            return aten.clone(t, memory_format=layout.contiguous_format)
+        taken = aten.index_select(aten.reshape(source, (-1,)), 0, aten.clamp(at, 0, n - 1))
+        made = aten.where(mask, taken, aten.reshape(t, (-1,)))
+        return aten.view(made, shape)
 
     @classmethod
     def infer(cls, op: Any, args: tuple[Any, ...]) -> TensorSpec:
@@ -610,6 +652,15 @@ class MaskedScatterBackward(Opaque):
 
     schema = "masked_scatter_backward(Tensor grad_output, Tensor mask, SymInt[] sizes) -> Tensor"
     public = ""
+    whole = True
+
+    def decompose(g: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
+        n = Size(sizes).numel()
+        at, mask = _nth_true(aten.expand(mask, g.shape))
+        at = aten.where(mask, at, aten.full((), n, dtype=dt.int64, device=g.device))
+        blank = aten.zeros((n + 1,), dtype=g.dtype, device=g.device)  # the last: what mask hides
+        made = aten.scatter(blank, 0, at, aten.reshape(g, (-1,)))
+        return aten.view(aten.slice(made, 0, 0, n), sizes)
 
     def meta(g: Tensor, mask: Tensor, sizes: Sequence[int]) -> TensorSpec:
         return TensorSpec(sizes, g.dtype, g.device)

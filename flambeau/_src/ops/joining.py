@@ -23,7 +23,7 @@ from flambeau._src.ops.kinds import Composite, Opaque, device_of, wrap_dim
 from flambeau._src.ops.op import TensorSpec
 from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.shapes import gathered
-from flambeau._src.ops.strided import to_dtype_of
+from flambeau._src.ops.strided import placed, to_dtype_of
 
 
 def _left_out(t: Tensor) -> bool:
@@ -196,6 +196,15 @@ class Stack(Joined):
 
     schema = "stack(Tensor[] tensors, int dim=0) -> Tensor"
     public = "function"
+    whole = True
+
+    @staticmethod
+    def decompose(tensors: Sequence[Tensor], dim: int) -> Tensor:
+        size, n = Stack.meta(tensors, dim).shape, tensors[0].dim()
+        d = wrap_dim(dim, n + 1)
+        if d == n:
+            return aten.cat([aten.unsqueeze(t, d) for t in tensors], d)
+        return aten.view(aten.cat(tensors, d), size)
 
     def error_samples(s: Any) -> Iterator[Any]:
         yield s.error(
@@ -339,6 +348,19 @@ class BlockDiag(Opaque):
     schema = "block_diag(Tensor[] tensors) -> Tensor"
     public = ""
     out = "out"
+    whole = True
+
+    @staticmethod
+    def decompose(tensors: Sequence[Tensor]) -> Tensor:
+        s = BlockDiag.meta(tensors)
+        made = aten.zeros(s.shape, dtype=s.dtype, device=s.device)
+        row = column = 0
+        for t in tensors:
+            n, m = _matrix_shape(t)
+            part = aten.reshape(t.to(s.dtype), (n, m))
+            made = placed(made, part, [(0, row, row + n), (1, column, column + m)])
+            row, column = row + n, column + m
+        return made
 
     @staticmethod
     def meta(tensors: Sequence[Tensor]) -> TensorSpec:

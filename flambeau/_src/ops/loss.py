@@ -73,6 +73,26 @@ def _inside(outside: int | None) -> None:
         raise IndexError(f"Target {outside} is out of bounds.")
 
 
+def wide_of(t: Tensor) -> Tensor:
+    """t in the dtype in which sums are made."""
+    return t if t.dtype is dt.float64 else t.to(dt.float32)
+
+
+def _classes(x: Tensor, target: Tensor, weight: Any, ignore: int) -> Any:
+    """Of the rows of x (one row, for a vector): the dimension of classes, each row's class, whether
+    it is left out, and its weight."""
+    at = target.to(dt.int64)
+    if x.dim() == 1:
+        at = aten.reshape(at, (1,))
+    skipped = aten.eq(at, ignore)
+    at = aten.masked_fill(at, skipped, 0)
+    if weight is None:
+        each = aten.ones(at.shape, dtype=wide_of(x).dtype, device=x.device)
+    else:
+        each = aten.view(aten.index_select(wide_of(weight), 0, aten.reshape(at, (-1,))), at.shape)
+    return 1, at, skipped, each
+
+
 _NLL_ARGS = "Tensor self, Tensor target, Tensor? weight, int reduction, int ignore_index"
 
 
@@ -83,6 +103,20 @@ def _nll(two: bool) -> None:
         check_targets(x, target, weight, two)
         shape = target.shape if reduction == NONE and (two or x.dim() == 2) else ()
         return TensorSpec(shape, x.dtype, x.device), TensorSpec((), x.dtype, x.device)
+
+    def decompose(x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int) -> Any:
+        shape = meta(x, target, weight, reduction, ignore)[0].shape
+        _check_classes(f"{name}{'_forward' * two}_out_frame", x, target, weight)
+        c, at, skipped, each = _classes(x, target, weight, ignore)
+        rows = wide_of(x) if x.dim() > 1 else aten.unsqueeze(wide_of(x), 0)
+        value = -aten.squeeze(aten.gather(rows, c, aten.unsqueeze(at, c)), c) * each
+        value = aten.masked_fill(value, skipped, 0)
+        total = aten.zeros((), dtype=x.dtype, device=x.device)
+        if len(shape) or (reduction == NONE and x.dim() > 1):
+            return value.to(x.dtype), total
+        weights = aten.sum(aten.masked_fill(each, skipped, 0))
+        value = aten.sum(value) / weights if reduction == MEAN else aten.sum(value)
+        return value.to(x.dtype), weights.to(x.dtype)
 
     def kernel(
         outs: Any, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int
@@ -109,6 +143,8 @@ def _nll(two: bool) -> None:
             "schema": f"{name}_forward({_NLL_ARGS}) -> (Tensor output, Tensor total_weight)",
             "meta": meta,
             "kernel": kernel,
+            "decompose": decompose,
+            "whole": True,
             "vjp": vjp,
             "differentiable": (0,),
             "constants": ("weight",),
@@ -150,6 +186,20 @@ def _nll_backward(name: str) -> None:
         total = total if reduction == MEAN else None
         _inside(_native.put_chosen(out, g, target, weight, ignore, -1.0, total))
 
+    def decompose(
+        g: Tensor, x: Tensor, target: Tensor, weight: Any, reduction: int, ignore: int,
+        total: Tensor,
+    ) -> Tensor:  # fmt: skip
+        c, at, skipped, each = _classes(x, target, weight, ignore)
+        value = -each * wide_of(g)
+        if reduction == MEAN:
+            value = value / wide_of(total)
+        value = aten.masked_fill(value, skipped, 0).to(x.dtype)
+        shape = x.shape if x.dim() > 1 else (1, *x.shape)
+        blank = aten.zeros(shape, dtype=x.dtype, device=x.device)
+        made = aten.scatter(blank, c, aten.unsqueeze(at, c), aten.unsqueeze(value, c))
+        return aten.reshape(made, x.shape)
+
     def vjp(
         b: Any,
         gg: Any,
@@ -174,6 +224,8 @@ def _nll_backward(name: str) -> None:
             "-> Tensor",
             "meta": meta,
             "kernel": kernel,
+            "decompose": decompose,
+            "whole": True,
             "vjp": vjp,
             "out": "grad_input",
             "out_args": ("grad_input",),

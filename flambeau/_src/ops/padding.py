@@ -14,6 +14,7 @@ from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.joining import suggested_format
 from flambeau._src.ops.kinds import Composite, Opaque
 from flambeau._src.ops.op import TensorSpec
+from flambeau._src.ops.strided import placed
 
 
 class ConstantPad(Opaque):
@@ -41,6 +42,22 @@ class ConstantPad(Opaque):
             stride = layout.strides_like(_inner(t, pad), None)
             return TensorSpec(size, t.dtype, t.device, stride)
         return TensorSpec(size, t.dtype, t.device, layout.strides_for(size, suggested_format(t)))
+
+    whole = True
+
+    def decompose(t: Tensor, pad: Sequence[int], value: Any) -> Tensor:
+        size, inner, where = ConstantPad.meta(t, pad, value).shape, t, []
+        for i in range(len(pad) // 2):
+            d, before, after = t.dim() - 1 - i, pad[2 * i], pad[2 * i + 1]
+            if before < 0 or after < 0:
+                inner = aten.slice(inner, d, -min(before, 0), t.shape[d] + min(after, 0))
+            if before > 0 or after > 0:
+                where.append((d, max(before, 0), size[d] - max(after, 0)))
+        if not where:
+            return aten.clone(inner)
+        made = {"dtype": t.dtype, "device": t.device}
+        blank = aten.empty(size, memory_format=suggested_format(t), **made)
+        return placed(aten.fill(blank, value), inner, where)
 
     def kernel(out: Tensor, t: Tensor, pad: Sequence[int], value: Any) -> None:
         if any(p > 0 for p in pad):
@@ -118,10 +135,34 @@ class Border(Opaque):
         return TensorSpec(size, t.dtype, t.device, layout.strides_for(size, suggested_format(t)))
 
     @classmethod
-    def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
-        t, pad = args
+    def check_dtype(cls, t: Tensor) -> None:
         if t.dtype is dt.bool_:
             raise NotImplementedError(f"\"{cls.op.name}\" not implemented for 'Bool'")
+
+    @classmethod
+    def places(cls, t: Tensor, size: Sequence[int], pad: Sequence[int]) -> list[Any]:
+        """Index tensors of the padded tensor's elements in t."""
+        n, k = t.dim(), cls.dims
+        found: list[Any] = [None] * n
+        for i in range(k):
+            d = n - 1 - i
+            at = cls.place(t.shape[d], pad[2 * i], aten.arange(size[d], device=t.device))
+            found[d] = aten.reshape(at, (-1,) + (1,) * i)
+        return found
+
+    whole = True
+
+    @classmethod
+    def decompose(cls, t: Tensor, pad: Sequence[int]) -> Tensor:
+        size = cls.infer(cls.op, (t, pad)).shape
+        cls.check_dtype(t)
+        made = aten._unsafe_index(t, cls.places(t, size, pad))
+        return aten.contiguous(made, memory_format=suggested_format(t))
+
+    @classmethod
+    def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:
+        t, pad = args
+        cls.check_dtype(t)
         if out.numel():
             cls.walk("get", out, t, pad)
 
@@ -159,6 +200,15 @@ class BorderBackward(Opaque):
         return TensorSpec(
             t.shape, t.dtype, t.device, layout.strides_for(t.shape, suggested_format(t))
         )
+
+    whole = True
+
+    @classmethod
+    def decompose(cls, g: Tensor, t: Tensor, pad: Sequence[int]) -> Tensor:
+        made = {"dtype": t.dtype, "device": t.device}
+        blank = aten.empty(t.shape, memory_format=suggested_format(t), **made)
+        at = cls.of.places(t, g.shape, pad)
+        return aten._unsafe_index_put(aten.fill(blank, 0), at, g, True)
 
     @classmethod
     def compute(cls, op: Any, out: Tensor, args: tuple[Any, ...]) -> None:

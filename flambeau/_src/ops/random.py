@@ -429,7 +429,7 @@ def _factory(
     def decompose(*args: Any) -> Tensor:
         generator, options = args[n] if len(args) == n + 5 else None, args[-4:]
         if draw is None:  # a primitive, but for the form without a generator
-            with_generator = PACKETS["aten", name].overload("generator")
+            with_generator = next(o for o in PACKETS["aten", name].ops if o.overload == "generator")
             return dispatch(with_generator, (*args[:n], None, *options))
         s = meta(*args)
         x = aten.empty(s.shape, dtype=s.dtype, device=s.device, pin_memory=options[3])
@@ -612,7 +612,7 @@ class NormalTensors(Opaque):
         shape, stride = _native.geometry_of([mean, std])
         x = aten.empty_strided(shape, stride, dtype=mean.dtype, device=mean.device)
         drawn = aten.normal_functional(x, 0.0, 1.0, generator=generator)
-        return cast(cast(drawn * std, mean.dtype) + mean, mean.dtype)
+        return ((drawn * std).to(mean.dtype) + mean).to(mean.dtype)
 
     def kernel(out: Tensor, mean: Tensor, std: Tensor, generator: Any) -> None:
         _scaled(out, mean, std, generator)
@@ -658,7 +658,7 @@ class NormalTensorFloat(NormalTensors):
             mean.shape, _native.geometry_of([mean])[1], dtype=mean.dtype, device=mean.device
         )
         drawn = aten.normal_functional(x, 0.0, std, generator=generator)
-        return cast(mean + drawn, mean.dtype)
+        return (mean + drawn).to(mean.dtype)
 
     def kernel(out: Tensor, mean: Tensor, std: float, generator: Any) -> None:
         Normal.run(out, 0.0, std, generator)
@@ -691,13 +691,14 @@ class NormalFloatTensor(NormalTensors):
     def error_samples(s: Any) -> Iterator[Any]:
         yield s.error(RuntimeError, "std >= 0.0", 0.0, s.tensor(3, -2.0, -1.0))
 
+    @staticmethod
     def decompose(mean: float, std: Tensor, generator: Any) -> Tensor:
         aten._assert_async(aten.all(std >= 0), "normal expects all elements of std >= 0.0")
         x = aten.empty_strided(
             std.shape, _native.geometry_of([std])[1], dtype=std.dtype, device=std.device
         )
         drawn = aten.normal_functional(x, 0.0, 1.0, generator=generator)
-        return cast(cast(drawn * std, std.dtype) + mean, std.dtype)
+        return ((drawn * std).to(std.dtype) + mean).to(std.dtype)
 
     @staticmethod
     def meta(mean: float, std: Tensor, generator: Any) -> TensorSpec:
@@ -737,6 +738,7 @@ class NormalSize(Factory):
 
     whole = True
 
+    @staticmethod
     def decompose(
         mean: float, std: float, size: Any, generator: Any, dtype: Any, layout_: Any, device: Any,
         pin: Any,

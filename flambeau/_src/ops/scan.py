@@ -262,6 +262,11 @@ class Sort(Composite):
     def meta(x: Tensor, dim: int, descending: bool) -> Any:
         return SortStable.meta(x, False, dim, descending)
 
+    whole = True
+
+    def decompose(x: Tensor, dim: int, descending: bool) -> Any:
+        return aten.sort(x, stable=False, dim=dim, descending=descending)
+
     def kernel(outs: Any, x: Tensor, dim: int, descending: bool) -> None:
         SortStable.kernel(outs, x, False, dim, descending)
 

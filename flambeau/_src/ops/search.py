@@ -439,6 +439,17 @@ class SearchSortedScalar(Opaque):
         check_bounds(bounds, value, out_int32, right, side, sorter)
         return TensorSpec((), dt.int32 if out_int32 else dt.int64, bounds.device)
 
+    whole = True
+
+    def decompose(
+        bounds: Tensor, value: Any, out_int32: bool, right: bool, side: Any, sorter: Any
+    ) -> Tensor:
+        floating = isinstance(value, float) or bounds.dtype.is_floating_point
+        kind = dt.float64 if floating else dt.int64
+        at = aten.scalar_tensor(value, dtype=kind, device=bounds.device)
+        options = {"out_int32": out_int32, "right": right, "side": side, "sorter": sorter}
+        return aten.searchsorted(bounds.to(kind), at, **options)
+
     def kernel(
         out: Tensor,
         bounds: Tensor,

@@ -197,6 +197,13 @@ class SelectScatter(Scatter):
 
     schema = "select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor"
     of = Select
+    whole = True
+
+    def decompose(t: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+        check_expands(src, Select.view(t, dim, index)[0])
+        d = wrap_dim(dim, t.dim())
+        index = index + t.shape[d] if index < 0 else index
+        return aten.slice_scatter(t, aten.unsqueeze(src, d), d, index, index + 1)
 
     def vjp(b: Any, g: Tensor, t: Tensor, src: Tensor, dim: int, index: int) -> Any:
         return (
@@ -268,6 +275,16 @@ class AsStridedScatter(Scatter):
             own = aten.new_zeros(g, t.shape)
             aten.copy_(aten.as_strided(own, size, stride, at), part)
         return own, to_dtype_of(part, src) if b.needs[1] else None
+
+
+def placed(whole: Tensor, part: Tensor, where: Sequence[tuple[int, int, int]]) -> Tensor:
+    """whole with part in its place: (dimension, start, end), each dimension once."""
+    if not where:
+        return aten.copy(whole, part)
+    (d, start, end), *rest = where
+    if rest:
+        part = placed(aten.slice(whole, d, start, end), part, rest)
+    return aten.slice_scatter(whole, part, d, start, end)
 
 
 # ---- gradients of views: a zero tensor with the gradient where the view lay ----
