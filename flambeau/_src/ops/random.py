@@ -607,6 +607,7 @@ class NormalTensors(Opaque):
 
     whole = True
 
+    @staticmethod
     def decompose(mean: Tensor, std: Tensor, generator: Any) -> Tensor:
         aten._assert_async(aten.all(std >= 0), "normal expects all elements of std >= 0.0")
         shape, stride = _native.geometry_of([mean, std])
@@ -653,6 +654,7 @@ class NormalTensorFloat(NormalTensors):
     def meta(mean: Tensor, std: float, generator: Any) -> TensorSpec:
         return TensorSpec(mean.shape, mean.dtype, mean.device, _native.geometry_of([mean])[1])
 
+    @staticmethod
     def decompose(mean: Tensor, std: float, generator: Any) -> Tensor:
         x = aten.empty_strided(
             mean.shape, _native.geometry_of([mean])[1], dtype=mean.dtype, device=mean.device
