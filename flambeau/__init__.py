@@ -36,9 +36,9 @@ globals().update(_dtype.ALIASES)
 _methods = _derive.tensor_methods()
 _tensor.attach(_methods)
 _tensor.attach(_public.tensor_methods())
-globals().update(_derive.public_functions())
-globals().update(_public.functions())
-_derive.install_operators({**_methods, **_public.operator_methods()})
+_functions = {**_derive.public_functions(), **_public.functions()}
+globals().update((n, f) for n, f in _functions.items() if n not in _registry.FUNCTIONS)
+_derive.install_operators({**_methods, **_registry.operator_methods()})
 _public.fill_slots()
 _public.adopt(__name__, globals())
 
@@ -52,6 +52,12 @@ _LAZY = frozenset(_public.LAZY_MODULES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # what `import *` takes: no modules
+        named = {*globals(), *_registry.FUNCTIONS, *_public.LAZY_NAMES}
+        return sorted(n for n in named if not n.startswith("_") and n not in _LAZY)
+    if name in _registry.FUNCTIONS:
+        made = _public.adopt_value(__name__, _registry.function(name))
+        return globals().setdefault(name, made)
     if name in _LAZY:
         home, attribute = f"flambeau.{name}", None
     elif name in _public.LAZY_NAMES:
@@ -72,8 +78,8 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_public.LAZY_NAMES})
+    return sorted({*globals(), *_LAZY, *_public.LAZY_NAMES, *_registry.FUNCTIONS})
 
 
 legacy_contiguous_format = contiguous_format  # noqa: F821 (from the tables)
-del annotations, TYPE_CHECKING, TorchVersion
+del annotations, TYPE_CHECKING, TorchVersion, _functions

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import weakref
 from typing import Any
@@ -17,6 +15,8 @@ class _Libc:
     @classmethod
     def get(cls) -> Any:
         if cls._found is None:
+            import ctypes  # lazy: 2 ms, for shared memory and mapped files
+
             libc = ctypes.CDLL(None, use_errno=True)
             libc.mmap.restype = ctypes.c_void_p
             libc.mmap.argtypes = [
@@ -46,6 +46,9 @@ class Mapping:
         self.address = 0
         if size == 0:
             return
+        import ctypes  # lazy: see `_Libc`
+        import mmap  # lazy: likewise
+
         libc = _Libc.get()
         kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
         address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, kind, descriptor, 0)

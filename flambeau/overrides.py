@@ -21,6 +21,7 @@ from flambeau._src.interp.function import (
 from flambeau._src.interp.function import (
     EnableTorchFunction as _EnableTorchFunction,
 )
+from flambeau._src.ops.registry import FUNCTIONS as _LATE_FUNCTIONS
 
 __all__ = [
     "BaseTorchFunctionMode",
@@ -304,8 +305,12 @@ def get_ignored_functions() -> set[Callable[..., Any]]:
         is_inference_mode_enabled compile set_default_device get_default_device set_default_dtype
         use_deterministic_algorithms
     """.split()
-    table = vars(torch)
-    return {table[n] for n in names if callable(table.get(n))}
+    return {getattr(torch, n) for n in names if n in _names(torch) and callable(getattr(torch, n))}
+
+
+def _names(space: Any) -> set[str]:
+    """What a namespace holds, or (functions that are imported late) will hold."""
+    return {*vars(space), *(_LATE_FUNCTIONS if space is torch else ())}
 
 
 @functools.lru_cache(None)
@@ -316,7 +321,7 @@ def _overridable() -> tuple[dict[Any, list[Callable[..., Any]]], dict[Callable[.
     for prefix, space in _namespaces():
         if space is None:
             continue
-        for name in sorted(vars(space)):
+        for name in sorted(_names(space)):
             if name.startswith("_") and not (space is Tensor and name.startswith("__")):
                 continue
             value = getattr(space, name)

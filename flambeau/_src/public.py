@@ -12,8 +12,10 @@ from flambeau._src.autograd import api as autograd_api
 from flambeau._src.core import (
     checks,
     dlpack,
+    dtype,
     generator,
     interchange,
+    layout,
     printing,
     return_types,
     settings,
@@ -23,24 +25,7 @@ from flambeau._src.core import (
 from flambeau._src.core.slots import fill
 from flambeau._src.interp import function, lazy  # noqa: F401
 from flambeau._src.kernels.cpu import gemm, windows  # noqa: F401
-from flambeau._src.ops import (
-    buffers,
-    compare,
-    creation,
-    einsum,
-    foreach,
-    gaussian,
-    index,
-    indexing,
-    joining,
-    legacy,
-    linalg,
-    matrices,
-    pointwise,
-    questions,
-    search,
-    shapes,
-)
+from flambeau._src.ops import legacy, registry
 from flambeau._src.util import errors
 
 _ENGINE = ("flambeau._src", "flambeau._native")
@@ -85,11 +70,8 @@ def tensor_methods() -> dict[str, Any]:
     """Methods and properties that are Python on every path."""
     return {
         **toplevel.METHODS, **interchange.METHODS, **dlpack.METHODS, **printing.METHODS,
-        **storage.METHODS, **creation.METHODS, **legacy.METHODS, **questions.METHODS,
-        **indexing.METHODS, **shapes.METHODS, **index.METHODS, **search.METHODS,
-        **autograd_api.METHODS,
-        **hooks.METHODS, **linalg.METHODS, **tensors.METHODS, **compare.METHODS,
-        **pointwise.METHODS, **gaussian.METHODS,
+        **storage.METHODS, **autograd_api.METHODS, **hooks.METHODS, **tensors.METHODS,
+        **registry.tensor_methods(),
     }  # fmt: skip
 
 
@@ -100,23 +82,27 @@ def functions() -> dict[str, Any]:
         "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        **foreach.functions(), **printing.FUNCTIONS, **toplevel.FUNCTIONS, **creation.FUNCTIONS,
-        **legacy.FUNCTIONS, **questions.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS,
-        **settings.FUNCTIONS, **shapes.FUNCTIONS, **index.FUNCTIONS, **search.FUNCTIONS,
-        **joining.FUNCTIONS, **einsum.FUNCTIONS, **linalg.FUNCTIONS, **matrices.FUNCTIONS,
-        **interchange.FUNCTIONS,
-        **dlpack.FUNCTIONS, **buffers.FUNCTIONS, **autograd_api.FUNCTIONS,
-        **modes.FUNCTIONS, **anomaly.FUNCTIONS,
+        "promote_types": dtype.promote_types, "can_cast": dtype.can_cast, **layout.FORMATS,
+        "memory_format": layout.memory_format, "layout": layout.layout,
+        **printing.FUNCTIONS, **toplevel.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS,
+        **settings.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS,
+        **autograd_api.FUNCTIONS, **modes.FUNCTIONS, **anomaly.FUNCTIONS,
     }  # fmt: skip
+
+
+def adopt_value(root: str, value: Any) -> Any:
+    """Give a thing that the root shows, and the engine defines, the root's name as its module."""
+    fixed = isinstance(value, type) and value.__flags__ & _IMMUTABLE
+    ours = isinstance(value, (types.FunctionType, type)) and value.__module__.startswith(_ENGINE)
+    if ours and not fixed:
+        value.__module__ = root
+    return value
 
 
 def adopt(root: str, namespace: dict[str, Any]) -> None:
     """Give what the root shows, and the engine defines, the root's name as its module."""
     for value in namespace.values():
-        if isinstance(value, (types.FunctionType, type)) and value.__module__.startswith(_ENGINE):
-            if value.__flags__ & _IMMUTABLE if isinstance(value, type) else False:
-                continue
-            value.__module__ = root
+        adopt_value(root, value)
     for value in (_native.Tensor, *legacy.CPU_TYPES.values()):
         value.__module__ = root
     _native.UntypedStorage.__module__ = f"{root}.storage"
@@ -124,11 +110,6 @@ def adopt(root: str, namespace: dict[str, Any]) -> None:
     for name in errors.__all__:
         error = getattr(errors, name)
         error.__module__ = error.__module__.replace("flambeau", root, 1)
-
-
-def operator_methods() -> dict[str, Any]:
-    """Methods that serve Python's operators but are not operators of the table."""
-    return {**indexing.OPERATORS, **pointwise.OPERATORS}
 
 
 def _graph_module(*args: Any) -> Any:

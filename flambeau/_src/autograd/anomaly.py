@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 import warnings
 from typing import Any
 
@@ -40,6 +39,8 @@ def keep_recording_in_python() -> None:
 
 def remember_traceback(node: Any) -> None:
     """Keep with the node where it was recorded, and the node in whose backward that was."""
+    import traceback  # lazy: 3 ms, for anomaly mode only
+
     node.metadata[_KEY] = traceback.format_stack()[:-1]
     running = state.thread.running_node
     if running is not None:

@@ -8,7 +8,6 @@ is first asked for. A pack whose sources have changed since is not used.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -18,7 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flambeau._src.codegen.target import GENERIC, TARGETS, V3, V4, Target
+from flambeau._src.ops import registry
 from flambeau._src.runtime.toolchain import CompileError, Library, Toolchain
+from flambeau._src.util.sources import are_current, stamps
 
 from .request import KernelRequest
 from .source import host_target, kernel_text
@@ -39,30 +40,18 @@ def _sources() -> list[Path]:
     return [*found, *(_HERE / f"{name}.py" for name in ("lower", "request", "schedule"))]
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()[:16]
+def _names() -> list[str]:
+    return [str(p.relative_to(_SOURCE)) for p in _sources()]
 
 
 def _is_current(folder: Path) -> bool:
-    """Whether the pack in ``folder`` was built from the sources as they are now.
-
-    Sizes are compared always, contents only of files newer than the pack.
-    """
+    """Whether the pack in ``folder`` was built from the sources as they are now."""
     manifest = folder / "pack.json"
     try:
-        built = manifest.stat().st_mtime_ns
         known = json.loads(manifest.read_text())["sources"]
-        sources = _sources()
-        if {str(p.relative_to(_SOURCE)) for p in sources} != set(known):
-            return False
-        for p in sources:
-            size, digest = known[str(p.relative_to(_SOURCE))]
-            stat = p.stat()
-            if stat.st_size != size or (stat.st_mtime_ns > built and _digest(p) != digest):
-                return False
+        return are_current(str(manifest), str(_SOURCE), _names(), known)
     except (OSError, ValueError, KeyError):
         return False
-    return True
 
 
 def pack_targets() -> list[Target]:
@@ -105,7 +94,7 @@ def build_pack(
                 raise
             continue
         sizes[target.name] = path.stat().st_size
-    sources = {str(p.relative_to(_SOURCE)): (p.stat().st_size, _digest(p)) for p in _sources()}
+    sources = stamps(str(_SOURCE), _names())
     manifest = {"kernels": len(unique), "targets": sizes, "sources": sources}
     beside = folder / f"pack.json.{os.getpid()}.tmp"
     beside.write_text(json.dumps(manifest, indent=1))
@@ -133,9 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--targets", nargs="*", choices=sorted(TARGETS), default=None)
     parser.add_argument("--force", action="store_true", help="build it even if it is current")
     options = parser.parse_args(arguments)
+    registry.keep()
     if not options.force and _is_current(_HERE):
         return 0
-    from flambeau._src.ops.registry import kernel_requests  # lazy: declares every operator
+    from flambeau._src.ops.packed import kernel_requests  # lazy: declares every operator
 
     requests = [KernelRequest(*r) if isinstance(r, tuple) else r for r in kernel_requests()]
     targets = None if options.targets is None else [TARGETS[t] for t in options.targets]

@@ -148,10 +148,10 @@ class SpecialFunction(Pointwise):
 def declare(
     name: str, body: Callable[[Any, Any], Any], *, slope: Any = None, like: str | None = None,
     narrow: bool = False, argument: str = "self", domain: tuple[float, float] = (-12.0, 12.0),
-    public: str = "", inplace: bool = False, doc: str = "",
+    public: str = "", inplace: bool = False, doc: str = "", family: str = __name__,
 ) -> None:  # fmt: skip
     """An operator from body(k, x), worked out in double precision. slope(g, x, out) is its
-    gradient; without one the results carry none."""
+    gradient; without one the results carry none. `family` is the module that says so."""
 
     def check(x: Any) -> None:
         d = x.dtype
@@ -169,7 +169,7 @@ def declare(
             yield s.sample(s.tensor(shape, *domain))
 
     type(name, (SpecialFunction,), {
-        "__doc__": doc or f"{name}(self).", "__module__": __name__, "check": check, "expr": expr,
+        "__doc__": doc or f"{name}(self).", "__module__": family, "check": check, "expr": expr,
         "schema": f"{name}(Tensor {argument}) -> Tensor", "samples": samples, "takes16": narrow,
         "reference": f"scipy.special.{like}" if like else None, "public": public,
         "inplace": inplace, "differentiable": slope is not None,

@@ -43,7 +43,7 @@ def call_packet(
         kwargs = dict(kwargs)
     out = kwargs.pop("out", None) if "out" in kwargs else None
     wants = False
-    if "requires_grad" in kwargs and packet.ops[0].decl.kind in ("factory", "like"):
+    if "requires_grad" in kwargs and packet.makes_tensors:
         wants = kwargs.pop("requires_grad")
         if wants is not None and type(wants) is not bool:
             raise refusal(packet, function, args, given)
@@ -475,11 +475,6 @@ def make_callable(packet: Packet, kind: type, name: str | None = None, fills: bo
     return made
 
 
-def makes_tensors(packet: Packet) -> bool:
-    """Whether the packet's operators make tensors from options (dtype, device, …)."""
-    return packet.ops[0].decl.kind in ("factory", "like")
-
-
 def check_receiver(method: Any, args: tuple[Any, ...]) -> None:
     """Refuse a method of Tensor that is called on something else."""
     if not args:
@@ -537,7 +532,7 @@ class Namespace:
         packet = PACKETS.get((self._namespace, name))
         if packet is None:
             raise AttributeError(f"no operator is called {self._namespace}::{name}")
-        fills = self._fills and makes_tensors(packet)
+        fills = self._fills and packet.makes_tensors
         function = make_callable(packet, _native.Function, fills=fills)
         self.__dict__[name] = function
         return function

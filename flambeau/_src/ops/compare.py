@@ -7,9 +7,8 @@ from typing import Any
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
-from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, method
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, number_type
 from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, unary_samples
 from flambeau._src.ops.promote import result_type
@@ -312,14 +311,3 @@ class Isclose(Composite):
         error = aten.abs(a - b)
         allowed = atol + aten.abs(rtol * b)
         return close | (aten.isfinite(error) & (error <= allowed))
-
-
-fill("any_zero", lambda t: aten.any(t == 0))
-
-
-def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
-    """self where the condition holds, other elsewhere."""
-    return aten.where(condition, self, other)
-
-
-METHODS: dict[str, Any] = {"where": method("where", _where)}

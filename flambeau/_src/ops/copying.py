@@ -550,6 +550,8 @@ class LocalScalarDense(Declaration):
 
 
 fill("copy_op", lambda: packet("copy").ops[0].inplace_op)
+fill("default_float", lambda: state.process.default_dtype)
+fill("any_zero", lambda t: aten.any(t == 0))
 fill("item", lambda t: aten._local_scalar_dense(t))
 fill("tolist", lambda t: _tolist(t))
 

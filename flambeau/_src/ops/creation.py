@@ -990,6 +990,4 @@ METHODS: dict[str, Any] = {
 FUNCTIONS: dict[str, Any] = {
     "tensor": tensor, "as_tensor": as_tensor,
     "set_default_dtype": set_default_dtype, "get_default_dtype": get_default_dtype,
-    "promote_types": dt.promote_types, "can_cast": dt.can_cast, **layout.FORMATS,
-    "memory_format": layout.memory_format, "layout": layout.layout,
 }  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.ops.call import aten, make_callable, makes_tensors
-from flambeau._src.ops.op import PACKETS, Declaration, Packet
+from flambeau._src.ops.call import aten, make_callable
+from flambeau._src.ops.op import PACKETS, Packet
 
 # Python's operators: the slot's name -> the method that it calls.
-OPERATORS: dict[str, str] = {
+SLOT_METHODS: dict[str, str] = {
     "add": "add", "radd": "add", "sub": "sub", "rsub": "__rsub__", "mul": "mul", "rmul": "mul",
     "truediv": "div", "rtruediv": "__rdiv__", "floordiv": "floor_divide",
     "rfloordiv": "__rfloordiv__",
@@ -25,46 +25,40 @@ OPERATORS: dict[str, str] = {
 }  # fmt: skip
 
 
-def _places(p: Packet) -> tuple[str, tuple[str, ...]]:
-    decl: type[Declaration] = p.ops[0].decl
-    return decl.public, decl.aliases
+def _under_all_names(table: dict[str, Any], p: Packet, made: Any) -> None:
+    table[p.name] = made
+    inplace = p.name.endswith("_") and not p.name.endswith("__")
+    for alias in p.aliases:
+        table[f"{alias}_" if inplace else alias] = made
+
+
+def _public(where: str) -> list[Packet]:
+    return [p for p in PACKETS.values() if where in p.public and p.namespace == "aten"]
 
 
 def public_functions() -> dict[str, Any]:
     """Name → function, for the top-level namespace."""
     table: dict[str, Any] = {}
-    for (ns, name), p in PACKETS.items():
-        public, aliases = _places(p)
-        if ns == "aten" and "function" in public:
-            f = (
-                make_callable(p, _native.Function, fills=True)
-                if makes_tensors(p)
-                else getattr(aten, name)
-            )
-            table[name] = f
-            for alias in aliases:
-                table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = f
+    for p in _public("function"):
+        f = (
+            make_callable(p, _native.Function, fills=True)
+            if p.makes_tensors
+            else getattr(aten, p.name)
+        )
+        _under_all_names(table, p, f)
     return table
 
 
 def nn_functions() -> dict[str, Any]:
     """Name → function, for the nn functions (torch._C._nn)."""
-    return {
-        name: getattr(aten, name)
-        for (ns, name), p in PACKETS.items()
-        if ns == "aten" and "nn" in _places(p)[0]
-    }
+    return {p.name: getattr(aten, p.name) for p in _public("nn")}
 
 
 def tensor_methods() -> dict[str, Any]:
     """Name → method, for Tensor."""
     table: dict[str, Any] = {}
-    for (ns, name), p in PACKETS.items():
-        public, aliases = _places(p)
-        if ns == "aten" and "method" in public:
-            m = table[name] = make_callable(p, _native.Method, fills=makes_tensors(p))
-            for alias in aliases:
-                table[alias + "_" if name.endswith("_") and not name.endswith("__") else alias] = m
+    for p in _public("method"):
+        _under_all_names(table, p, make_callable(p, _native.Method, fills=p.makes_tensors))
     for name, method in _SAME.items():
         table[name] = make_callable(PACKETS[("aten", method)], _native.Method, name)
     return table
@@ -76,6 +70,6 @@ _SAME = {"__radd__": "add", "__rmul__": "mul", "__div__": "div", "__idiv__": "di
 
 def install_operators(methods: dict[str, Any]) -> None:
     """Tell C which method serves each of Python's operators."""
-    for slot_name, method in OPERATORS.items():
+    for slot_name, method in SLOT_METHODS.items():
         if method in methods:
             _native.set_slot(slot_name, methods[method])

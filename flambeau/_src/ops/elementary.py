@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau._src.core import state
-from flambeau._src.core.slots import fill
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Pointwise
 from flambeau._src.ops.pointwise import binary_samples, conj, unary_samples
-
-fill("default_float", lambda: state.process.default_dtype)
 
 
 class Elementary(Pointwise):

@@ -7,6 +7,7 @@ but their decomposition.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -41,14 +42,13 @@ def _apply(name: str, inplace: bool) -> Any:
     return foreach
 
 
+@functools.cache
 def functions() -> dict[str, Any]:
     """`_foreach_<name>` for every pointwise operator, and a few others."""
     names = [
         name
         for (ns, name), p in PACKETS.items()
-        if ns == "aten"
-        and (name in _MORE or p.ops[0].decl.kind == "pointwise")
-        and not name.startswith("_")
+        if ns == "aten" and (name in _MORE or p.kind == "pointwise") and not name.startswith("_")
     ]
     table = {f"_foreach_{_NAMES.get(n, n)}": _apply(n, n.endswith("_")) for n in names}
     table["_foreach_pow"] = _apply("pow", False)

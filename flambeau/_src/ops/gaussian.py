@@ -12,7 +12,7 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import series
 from flambeau._src.ops.bessel import chebyshev, declare
-from flambeau._src.ops.call import aten, method
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.numeric import PI, Computed, only_floating, refuse
 from flambeau._src.ops.promote import result_type
@@ -55,15 +55,15 @@ def ndtri(k: Any, p: Any) -> Any:
 
 
 declare(
-    "special_erfcx", erfcx, like="erfcx", domain=(-3.0, 9.0),
+    "special_erfcx", erfcx, like="erfcx", domain=(-3.0, 9.0), family=__name__,
     slope=lambda g, x, out: (2.0 * x * out - 2 / math.sqrt(PI)) * g,
 )  # fmt: skip
 declare(
-    "special_log_ndtr", log_ndtr, like="log_ndtr", domain=(-9.0, 4.0),
+    "special_log_ndtr", log_ndtr, like="log_ndtr", domain=(-9.0, 4.0), family=__name__,
     slope=lambda g, x, out: g / aten.special_erfcx(x * -ROOT_HALF) * math.sqrt(2 / PI),
 )  # fmt: skip
 declare(
-    "special_ndtri", ndtri, like="ndtri", domain=(0.001, 0.999),
+    "special_ndtri", ndtri, like="ndtri", domain=(0.001, 0.999), family=__name__,
     slope=lambda g, x, out: g * math.sqrt(2 * PI) * aten.exp(aten.square(out) * 0.5),
 )  # fmt: skip
 
@@ -198,10 +198,6 @@ class Polygamma(Computed):
 
     def error_samples(s: Any) -> Iterator[Any]:
         yield s.error(RuntimeError, "does not support negative n", -1, s.tensor((2,)))
-
-
-#: The method has its tensor first, where the operator has it second.
-METHODS: dict[str, Any] = {"polygamma": method("polygamma", lambda x, n: aten.polygamma(n, x))}
 
 
 class PolygammaInplace(Composite):

@@ -13,7 +13,7 @@ from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise
 from flambeau._src.ops.op import Declaration, TensorSpec
@@ -754,21 +754,3 @@ class WhereCondition(Composite):
     def decompose(condition: Tensor) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = aten.nonzero_numpy(condition)
         return found
-
-
-@overridable
-def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Any:
-    """Where input is not zero: a row of indices each, or (as_tuple) a tensor a dimension."""
-    if as_tuple:
-        return aten.nonzero_numpy(input)
-    return aten.nonzero(input) if out is None else aten.nonzero(input, out=out)
-
-
-@overridable
-def nonzero_method(self: Tensor, *, as_tuple: bool = False) -> Any:
-    """See `nonzero`."""
-    return aten.nonzero_numpy(self) if as_tuple else aten.nonzero(self)
-
-
-METHODS: dict[str, Any] = {"nonzero": nonzero_method}
-FUNCTIONS: dict[str, Any] = {"nonzero": nonzero}

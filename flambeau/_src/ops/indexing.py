@@ -324,7 +324,6 @@ def _make_getitem() -> Any:
     return method
 
 
-METHODS: dict[str, Any] = {}
 OPERATORS: dict[str, Any] = {
     "__getitem__": _make_getitem(),
     "__setitem__": _native.Method("__setitem__", setitem),

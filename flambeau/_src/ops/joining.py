@@ -528,7 +528,6 @@ class Combinations(Composite):
         yield s.sample(s.tensor(3), 2, True)
 
 
-METHODS: dict[str, Any] = {}
 FUNCTIONS: dict[str, Any] = {
     "block_diag": block_diag, "meshgrid": meshgrid, "cartesian_prod": cartesian_prod,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import (
     Composite,
     Opaque,
@@ -309,50 +309,6 @@ class LinalgNormStr(Composite):
         return aten.linalg_matrix_norm(
             x, order, (0, 1) if dim is None else dim, keepdim, dtype=dtype
         )
-
-
-@overridable
-def norm(
-    input: Tensor,
-    p: Any = "fro",
-    dim: Any = None,
-    keepdim: bool = False,
-    out: Tensor | None = None,
-    dtype: Any = None,
-) -> Tensor:
-    """The p-norm of input over dim (all elements when None): 'fro' and None
-    are 2, 'nuc' is the matrix norm."""
-    one = dim is None or isinstance(dim, int) or len(dim) <= 2
-    if p == "fro" and one:
-        return aten.linalg_vector_norm(input, 2, dim, keepdim, dtype=dtype, **_given(out))
-    if isinstance(p, str):
-        where = (
-            tuple(range(input.dim()))
-            if dim is None
-            else (dim,)
-            if isinstance(dim, int)
-            else tuple(dim)
-        )
-        return aten.linalg_matrix_norm(input, p, where, keepdim, dtype=dtype, **_given(out))
-    return aten.linalg_vector_norm(
-        input, 2.0 if p is None else p, dim, keepdim, dtype=dtype, **_given(out)
-    )
-
-
-def _given(out: Any) -> dict[str, Any]:
-    return {} if out is None else {"out": out}
-
-
-def norm_method(
-    self: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
-    """torch.norm of this tensor."""
-    return norm(self, p, dim, keepdim, dtype=dtype)
-
-
-norm_method.__name__ = norm_method.__qualname__ = "norm"
-FUNCTIONS: dict[str, Any] = {"norm": norm}
-METHODS: dict[str, Any] = {"norm": norm_method}
 
 
 class CosineSimilarity(Composite):

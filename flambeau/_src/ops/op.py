@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 from flambeau._src import _native
@@ -316,18 +317,73 @@ def out_text(op: Op, decl: type[Declaration]) -> str:
 
 
 class Packet:
-    """The overloads of one name, in the order in which a call tries them."""
+    """The overloads of one name, in the order in which a call tries them.
 
-    def __init__(self, namespace: str, name: str) -> None:
+    kind, public, aliases   those of the first overload's declaration
+    homes                   the families that declare it and may not be imported yet
+
+    What a name is and where it appears is known without its family (`registry.py`); asking for the
+    overloads imports it.
+    """
+
+    __slots__ = ("namespace", "name", "kind", "public", "aliases", "homes", "_entered")
+
+    def __init__(
+        self,
+        namespace: str,
+        name: str,
+        kind: str = "",
+        public: str = "",
+        aliases: tuple[str, ...] = (),
+        homes: tuple[str, ...] = (),
+    ) -> None:
         self.namespace = namespace
         self.name = name
-        self.ops: list[Op] = []
+        self.kind = kind
+        self.public = public
+        self.aliases = aliases
+        self.homes = homes
+        self._entered: list[Op] = []
 
     def __repr__(self) -> str:
         return (
             f"<Packet {self.namespace}.{self.name}: "
             f"{', '.join(o.overload or 'default' for o in self.ops)}>"
         )
+
+    @property
+    def ops(self) -> list[Op]:
+        """The overloads (in-place ones may be stand-ins: `resolve_lazy`)."""
+        if self.homes:
+            self._import()
+        return self._entered
+
+    @property
+    def makes_tensors(self) -> bool:
+        """Whether its operators make tensors from options (dtype, device, …)."""
+        return self.kind in ("factory", "like")
+
+    def enter(self, op: Op) -> None:
+        """Add an overload. Until one is there or expected, the packet is no more than its name."""
+        if not self._entered and not self.homes:
+            decl = op.decl
+            self.kind, self.public, self.aliases = decl.kind, decl.public, decl.aliases
+        self._entered.append(op)
+
+    def remove(self, op: Op) -> None:
+        """Take an overload out."""
+        self._entered = [o for o in self.ops if o is not op]
+
+    def _import(self) -> None:
+        homes = self.homes
+        for home in homes:
+            import_module(f"{__package__}.{home}")
+        if len(homes) > 1:  # one of them may have been imported for another's sake, before its turn
+            turn = {f"{__package__}.{home}": i for i, home in enumerate(homes)}
+            self._entered.sort(key=lambda op: turn.get(op.decl.__module__, len(turn)))
+        self.homes = ()
+        if not self._entered:
+            raise Undeclared(f"{self.namespace}::{self.name} is not declared by {homes}")
 
     def overload(self, name: str) -> Op | None:
         """The overload called `name` ('default' for none), derived ones included."""
@@ -357,10 +413,10 @@ def declare(cls: type[Declaration]) -> None:
     cls.ops = []
     for text in (cls.schema, *cls.overloads):
         op = Op(cls, text)
-        packet(op.name, op.namespace).ops.append(op)
+        packet(op.name, op.namespace).enter(op)
         cls.ops.append(op)
         if cls.inplace:
-            packet(op.name + "_", op.namespace).ops.append(_LazyInplace(op))  # type: ignore[arg-type]
+            packet(op.name + "_", op.namespace).enter(_LazyInplace(op))  # type: ignore[arg-type]
     cls.op = cls.ops[0]
 
 

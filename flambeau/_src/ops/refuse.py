@@ -7,7 +7,6 @@ leaves out overloads for numbers where the one for tensors takes numbers too.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from flambeau._src import _native
@@ -39,12 +38,12 @@ def shown(a: Arg, i: int) -> str:
     return "input" if a.name == "self" and i == 0 and a.is_tensor else a.name
 
 
-@dataclass
 class Parameter:
     """One parameter of a Python signature."""
 
-    arg: Arg
-    name: str
+    def __init__(self, arg: Arg, name: str) -> None:
+        self.arg = arg
+        self.name = name
 
     @property
     def required(self) -> bool:

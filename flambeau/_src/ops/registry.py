@@ -1,222 +1,153 @@
-"""All operator families, imported for their declarations."""
+"""What the families declare, known before they are imported.
+
+A family is a module of this folder. Importing one enters its operators into `PACKETS`; that all are
+known by name without it is the work of the *index*, a file beside this one that is derived from the
+declarations: nobody writes it by hand. It is read when flambeau is imported. Where it is missing,
+or a file of this folder has changed since, all families are imported instead, and the index is
+written anew where Python may keep bytecode (the build writes it always: `keep`).
+
+What the index says:
+    sources     size and hash of each file of this folder
+    packets     the arguments of each `Packet`: name, kind, public places, families
+    functions   top-level functions that are Python on every path (`FUNCTIONS` of a family, or its
+                `functions()`), each with its family
+    methods     families with methods of that sort (`METHODS`, `OPERATORS`)
+"""
 
 from __future__ import annotations
 
+import marshal
+import os
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from flambeau._src.core import dtype as dt
-from flambeau._src.core.slots import SLOTS, fill
-from flambeau._src.ops import (  # noqa: F401
-    activation,
-    arranging,
-    assertions,
-    attention,
-    bags,
-    batch_norm,
-    bessel,
-    compare,
-    conv,
-    copying,
-    counting,
-    creation,
-    ctc,
-    distance,
-    einsum,
-    elementary,
-    embedding,
-    factor,
-    foreach,
-    fourier,
-    fused,
-    gather,
-    gaussian,
-    geometry,
-    grid,
-    index,
-    indexing,
-    joining,
-    kinds,
-    linalg,
-    loss,
-    margins,
-    matmul,
-    matrices,
-    matrix_functions,
-    norm,
-    normalise,
-    numeric,
-    padding,
-    pointwise,
-    polynomials,
-    pool,
-    random,
-    reduce,
-    resample,
-    scan,
-    search,
-    seeding,
-    shapes,
-    shift,
-    shrink,
-    slopes,
-    solve,
-    spaced,
-    special,
-    spectral,
-    statistics,
-    storages,
-    strided,
-    unfold,
-    views,
-)
-from flambeau._src.ops.call import aten
-from flambeau._src.ops.op import PACKETS, Op, resolve_lazy
+from flambeau._src.ops.op import PACKETS, Op, Packet, resolve_lazy
+from flambeau._src.util.sources import are_current, set_time, stamps
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+INDEX = os.path.join(_FOLDER, "declared.index")
+_VERSION = 4  # of marshal's format: the newest that every Python from 3.11 on reads
+
+
+def _sources() -> list[str]:
+    return sorted(e.name for e in os.scandir(_FOLDER) if e.name.endswith(".py"))
+
+
+def family(name: str) -> ModuleType:
+    """The module of a family, imported when it is not."""
+    return import_module(f"{__package__}.{name}")
+
+
+def read() -> dict[str, Any] | None:
+    """What the index says; None where there is none for the files as they are."""
+    try:
+        with open(INDEX, "rb") as file:
+            found: dict[str, Any] = marshal.loads(file.read())
+        current = are_current(INDEX, _FOLDER, _sources(), found["sources"])
+    except (OSError, EOFError, ValueError, TypeError, KeyError):
+        return None
+    return found if current else None
+
+
+def derive() -> dict[str, Any]:
+    """What the index has to say: all families are imported."""
+    sources = stamps(_FOLDER, _sources())
+    names = [s.removesuffix(".py") for s in sources if s not in ("__init__.py", "registry.py")]
+    families = {name: family(name) for name in names}
+    functions: dict[str, str] = {}
+    for name, module in families.items():
+        make = getattr(module, "functions", None)
+        functions.update(
+            dict.fromkeys(make() if make is not None else getattr(module, "FUNCTIONS", ()), name)
+        )
+    return {
+        "sources": sources,
+        "packets": [
+            (p.namespace, p.name, p.kind, p.public, p.aliases, _homes(p))
+            for p in PACKETS.values()
+            if all(op.decl.__module__.startswith(f"{__package__}.") for op in p.ops)
+        ],
+        "functions": functions,
+        "methods": [
+            name
+            for name, module in families.items()
+            if getattr(module, "METHODS", ()) or getattr(module, "OPERATORS", ())
+        ],
+    }
+
+
+def _homes(p: Packet) -> tuple[str, ...]:
+    modules = dict.fromkeys(op.decl.__module__ for op in p.ops)
+    return tuple(m.rpartition(".")[2] for m in modules)
+
+
+def write(index: dict[str, Any], since: int) -> None:
+    """Keep the index, derived from the files as they were at `since` (nanoseconds)."""
+    beside = f"{INDEX}.{os.getpid()}.tmp"
+    with open(beside, "wb") as file:
+        file.write(marshal.dumps(index, _VERSION))
+    set_time(beside, since)
+    os.replace(beside, INDEX)
+
+
+def keep() -> None:
+    """Write the index where it is not current (the build's part)."""
+    if read() is None:
+        since = time.time_ns()
+        write(derive(), since)
+
+
+def _known() -> dict[str, Any]:
+    """The index, kept for next time where Python may keep bytecode too."""
+    found = read()
+    if found is not None:
+        for row in found["packets"]:
+            PACKETS[row[:2]] = Packet(*row)
+        return found
+    since = time.time_ns()
+    made = derive()
+    if not sys.dont_write_bytecode:
+        with suppress(OSError):  # the package lies where this user may not write
+            write(made, since)
+    return made
+
+
+_INDEX = _known()
+#: Top-level functions that are Python on every path, each with its family.
+FUNCTIONS: dict[str, str] = _INDEX["functions"]
+
+
+def function(name: str) -> Any:
+    """One of `FUNCTIONS`: the thing itself."""
+    home = family(FUNCTIONS[name])
+    make = getattr(home, "functions", None)
+    return (make() if make is not None else home.FUNCTIONS)[name]
+
+
+def _merged(attribute: str) -> dict[str, Any]:
+    return {
+        name: value
+        for home in _INDEX["methods"]
+        for name, value in getattr(family(home), attribute, {}).items()
+    }
+
+
+def tensor_methods() -> dict[str, Any]:
+    """Methods and properties of Tensor that are Python on every path, from all families."""
+    return _merged("METHODS")
+
+
+def operator_methods() -> dict[str, Any]:
+    """Methods that serve Python's operators but are not operators of the table."""
+    return _merged("OPERATORS")
 
 
 def all_ops() -> Iterator[Op]:
     """Every functional overload that is declared."""
     for p in PACKETS.values():
         yield from resolve_lazy(p)
-
-
-def kernel_requests() -> list[tuple[Any, ...]]:
-    """The kernels that are built with the package: what calling the common operators on small
-    tensors asks for. Each is (name, expr, kind, inputs, outputs, number of parameters, their
-    kinds)."""
-    found: dict[Any, tuple[Any, ...]] = {}
-
-    def collect(name: str, expr: Any, kind: str, ins: Any, outs: Any, kinds: Any, key: Any) -> None:
-        found.setdefault(
-            (name, kind, ins, outs, len(kinds)),
-            (name, expr, kind, ins, outs, len(kinds), kinds or None),
-        )
-
-    def nothing(*args: Any) -> None:
-        return None
-
-    before = {k: SLOTS[k] for k in ("kernel_address", "evaluate")}
-    fill("kernel_address", collect)
-    fill("evaluate", nothing)
-    try:
-        for d in (dt.float32, dt.float64, dt.bfloat16):
-            _call_all(d)
-        for d in (dt.int64, dt.int32, dt.bool_, dt.uint8):
-            _call_exact(d)
-        _call_casts()
-    finally:
-        for k, f in before.items():
-            fill(k, f)
-        kinds.forget_kernels()
-    return list(found.values())
-
-
-_FLOATS = (
-    "exp log log1p expm1 sqrt rsqrt sin cos tanh sigmoid erf relu gelu silu neg abs floor round "
-    "reciprocal isnan isfinite sign"
-).split()
-_PAIRS = "add sub mul div maximum minimum pow eq ne lt le gt ge".split()
-_REDUCED = "sum mean amax amin logsumexp".split()
-
-
-def _quietly(function: Any, *args: Any, **kwargs: Any) -> None:
-    try:
-        function(*args, **kwargs)
-    except (RuntimeError, TypeError, NotImplementedError, AttributeError):
-        return
-
-
-def _call_all(d: Any) -> None:
-    """The common operators in one floating dtype."""
-    x, y, m = (aten.ones((4, 4), dtype=d) for _ in range(3))
-    heads, rows = aten.ones((1, 2, 64, 32), dtype=d), aten.ones((1, 2, 64), dtype=d)
-    for name in _FLOATS:
-        _quietly(getattr(aten, name), x)
-    _call_pairs(x, y)
-    for name in _REDUCED:
-        _quietly(getattr(aten, name), x, [1])
-    for call in (
-        lambda: aten.sum(x),
-        lambda: aten.max(x, 1),
-        lambda: aten.argmax(x, 1),
-        lambda: aten.var_mean(x, [1], correction=0),
-        lambda: aten._softmax(x, 1, False),
-        lambda: aten._log_softmax(x, 1, False),
-        lambda: aten.cumsum(x, 1),
-        lambda: aten._softmax_backward_data(x, y, 1, d),
-        lambda: aten._log_softmax_backward_data(x, y, 1, d),
-        lambda: aten.native_layer_norm(x, [4], y[0], m[0], 1e-5),
-        lambda: aten.native_layer_norm(x, [4], y[0], None, 1e-5),
-        lambda: aten.native_layer_norm(x, [4], None, None, 1e-5),
-        lambda: aten.native_layer_norm_backward(
-            x, y, [4], m[:, :1], m[:, 1:2], y[0], m[0], [True, True, True]
-        ),
-        lambda: aten._scaled_dot_product_flash_attention_for_cpu(heads, heads, heads),
-        lambda: aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            heads, heads, heads, heads, heads, rows, 0.0, False
-        ),
-        lambda: aten.threshold_backward(x, y, 0),
-        lambda: aten.tanh_backward(x, y),
-        lambda: aten.sigmoid_backward(x, y),
-        lambda: aten.gelu_backward(x, y),
-        lambda: aten.gelu(x, approximate="tanh"),
-        lambda: aten.gelu_backward(x, y, approximate="tanh"),
-        lambda: aten.silu_backward(x, y),
-        lambda: aten.where(x > 0, x, y),
-        lambda: aten.masked_fill(x, x > 0, 0.0),
-        lambda: aten.clamp(x, 0.0, 1.0),
-        lambda: aten.clamp(x, min=0.0),
-        lambda: aten.addcmul(x, y, m),
-        lambda: aten.addcdiv(x, y, m),
-        lambda: aten.lerp(x, y, 0.5),
-        lambda: aten.pow(x, 2),
-        lambda: aten.pow(x, 3),
-        lambda: aten.rsub(x, 1.0),
-    ):
-        _quietly(call)
-
-
-def _call_pairs(x: Any, y: Any) -> None:
-    for name in _PAIRS:
-        _quietly(getattr(aten, name), x, y)
-        _quietly(getattr(aten, name), x, 2.0 if x.dtype.is_floating_point else 2)
-
-
-def _call_exact(d: Any) -> None:
-    """The common operators on integers and truth values."""
-    x, y = (aten.ones((4, 4), dtype=d) for _ in range(2))
-    _call_pairs(x, y)
-    for call in (
-        lambda: aten.sum(x),
-        lambda: aten.sum(x, [1]),
-        lambda: aten.any(x),
-        lambda: aten.all(x),
-        lambda: aten.bitwise_and(x, y),
-        lambda: aten.bitwise_or(x, y),
-        lambda: aten.bitwise_not(x),
-        lambda: aten.logical_not(x),
-        lambda: aten.logical_and(x, y),
-        lambda: aten.max(x, 1),
-        lambda: aten.argmax(x, 1),
-        lambda: aten.cumsum(x, 1),
-        lambda: aten.where(x > 0, x, y),
-    ):
-        _quietly(call)
-
-
-def _call_casts() -> None:
-    """Copies between the common dtypes."""
-    names = (
-        dt.float32,
-        dt.float64,
-        dt.bfloat16,
-        dt.float16,
-        dt.int64,
-        dt.int32,
-        dt.uint8,
-        dt.bool_,
-    )
-    for a in names:
-        x = aten.ones((4, 4), dtype=a)
-        for b in names:
-            _quietly(aten._to_copy, x, dtype=b)

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 _MISSING = object()
 
 
-@dataclass(slots=True)
 class Arg:
     """One argument (or result): `type` is the element's type for lists."""
 
-    name: str
-    type: str
-    is_list: bool = False
-    list_size: int | None = None
-    optional: bool = False
-    elem_optional: bool = False
-    default: Any = _MISSING
-    kwarg_only: bool = False
-    alias: str | None = None
-    mutates: bool = False
+    __slots__ = (
+        "name", "type", "is_list", "list_size", "optional", "elem_optional", "default",
+        "kwarg_only", "alias", "mutates",
+    )  # fmt: skip
+
+    def __init__(
+        self, name: str, type: str, is_list: bool = False, list_size: int | None = None,
+        optional: bool = False, elem_optional: bool = False, default: Any = _MISSING,
+        kwarg_only: bool = False, alias: str | None = None, mutates: bool = False,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.type = type
+        self.is_list = is_list
+        self.list_size = list_size
+        self.optional = optional
+        self.elem_optional = elem_optional
+        self.default = default
+        self.kwarg_only = kwarg_only
+        self.alias = alias
+        self.mutates = mutates
+
+    def __repr__(self) -> str:
+        return f"Arg({', '.join(f'{k}={getattr(self, k)!r}' for k in self.__slots__)})"
 
     @property
     def has_default(self) -> bool:
@@ -34,16 +45,19 @@ class Arg:
         return self.type == "Tensor"
 
 
-@dataclass
 class Schema:
     """`aten::name.overload(args) -> returns`."""
 
-    text: str
-    namespace: str
-    name: str
-    overload: str
-    args: list[Arg] = field(default_factory=list)
-    returns: list[Arg] = field(default_factory=list)
+    def __init__(self, text: str, namespace: str, name: str, overload: str) -> None:
+        self.text = text
+        self.namespace = namespace
+        self.name = name
+        self.overload = overload
+        self.args: list[Arg] = []
+        self.returns: list[Arg] = []
+
+    def __repr__(self) -> str:
+        return f"Schema({self})"
 
     @cached_property
     def positional(self) -> list[Arg]:
@@ -89,9 +103,10 @@ class Schema:
         return f"{self.namespace}::{self.text}"
 
 
-_WILDCARD = re.compile(r"\s*->\s*\*|\|[a-z]\b")
-_HEAD = re.compile(r"^(?:(\w+)::)?([\w.]+?)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)$", re.S)
-_TYPE = re.compile(r"^(\w+)(?:\((\w+)(!)?\))?(\?)?(\[(\d*)\])?(?:\((\w+)(!)?\))?(\?)?$")
+# As text: compiled by the first schema that is read, and kept by `re`.
+_WILDCARD = r"\s*->\s*\*|\|[a-z]\b"
+_HEAD = r"(?s)^(?:(\w+)::)?([\w.]+?)(?:\.(\w+))?\((.*)\)\s*->\s*(.*)$"
+_TYPE = r"^(\w+)(?:\((\w+)(!)?\))?(\?)?(\[(\d*)\])?(?:\((\w+)(!)?\))?(\?)?$"
 
 
 def _split(text: str) -> list[str]:
@@ -134,7 +149,7 @@ def _arg(text: str, kwarg_only: bool, returned: bool = False) -> Arg:
     if "=" in rest:
         name, _, d = rest.partition("=")
         default = d
-    m = _TYPE.match(type_text)
+    m = re.match(_TYPE, type_text)
     if m is None:
         raise ValueError(f"schema: cannot read the argument {text!r}")
     base, al1, mut1, opt1, lst, size, al2, mut2, opt2 = m.groups()
@@ -163,8 +178,8 @@ def _arg(text: str, kwarg_only: bool, returned: bool = False) -> Arg:
 
 def parse(text: str) -> Schema:
     """Read 'add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor'."""
-    text = _WILDCARD.sub("", text.strip())
-    m = _HEAD.match(text)
+    text = re.sub(_WILDCARD, "", text.strip())
+    m = re.match(_HEAD, text)
     if m is None:
         raise ValueError(f"schema: cannot read {text!r}")
     namespace, name, overload, args, returns = m.groups()

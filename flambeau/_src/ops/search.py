@@ -9,7 +9,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into, overridable
+from flambeau._src.ops.call import aten, copy_into
 from flambeau._src.ops.kinds import Opaque, cast, reduced_shape, scalar_tensor, wrap_dim, wrap_dims
 from flambeau._src.ops.op import Declaration, TensorSpec
 
@@ -203,35 +203,6 @@ class UniqueConsecutive(Declaration):
     def by_value(extent: Any, t: Tensor, inverse: bool, counts: bool, dim: int | None) -> Any:
         whole = dim is None or (t.dim() == 1 and not wrap_dim(dim, 1))
         return _distinct(extent, t, None if whole else dim, inverse, counts)
-
-
-@overridable
-def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:  # fmt: skip
-    """The distinct elements (slices along dim) in ascending order; with them, when asked for, each
-    element's place among them and the counts."""
-    if dim is None:
-        found = aten._unique2(input, sorted, return_inverse, return_counts)
-    else:
-        found = aten.unique_dim(input, dim, sorted, return_inverse, return_counts)
-    return _asked(found, return_inverse, return_counts)
-
-
-@overridable
-def unique_consecutive(
-    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
-    """The elements (slices along dim) that differ from the one before."""
-    found = aten.unique_consecutive(input, return_inverse, return_counts, dim)
-    return _asked(found, return_inverse, return_counts)
-
-
-def _asked(found: Any, inverse: bool, counts: bool) -> Any:
-    if not inverse and not counts:
-        return found[0]
-    return (found[0], *((found[1],) if inverse else ()), *((found[2],) if counts else ()))
 
 
 class Bincount(Declaration):
@@ -514,7 +485,3 @@ class BucketizeScalar(Opaque):
     def decompose(value: Any, bounds: Tensor, out_int32: bool, right: bool) -> Tensor:
         _check_bucketize(bounds)
         return aten.searchsorted(bounds, value, out_int32=out_int32, right=right)
-
-
-METHODS: dict[str, Any] = {"unique": unique, "unique_consecutive": unique_consecutive}
-FUNCTIONS: dict[str, Any] = {"unique": unique, "unique_consecutive": unique_consecutive}

@@ -170,7 +170,7 @@ def _decomposition(decl: Any, fn: Callable[..., Any]) -> Any:
 def remove(op: Op) -> None:
     """Take an operator away again."""
     p = packet(op.name, op.namespace)
-    p.ops = [o for o in p.ops if o is not op]
+    p.remove(op)
     face = overload_of(op)
     face.overloadpacket.__dict__.pop(op.overload or "default", None)
     if not p.ops:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from flambeau._src import _native
@@ -14,6 +13,8 @@ def load() -> bool:
     """Give C the addresses of sgemm and dgemm. False when NumPy's BLAS is another library."""
     if _library:
         return _library[0] is not None
+    import ctypes  # lazy: 2 ms, for the first matrix product
+
     import numpy  # lazy: NumPy is heavy
 
     for path in _candidates(numpy):
@@ -59,5 +60,5 @@ def set_threads(n: int) -> None:
     lib = _library[0] if _library else None
     for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads64_"):
         if lib is not None and hasattr(lib, name):
-            getattr(lib, name)(ctypes.c_int(n))
+            getattr(lib, name)(int(n))
             return
