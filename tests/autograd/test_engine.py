@@ -277,3 +277,25 @@ def test_a_loss_curve_is_the_same_by_all_engines() -> None:
     by_checkpoint = [p.grad for p in parameters]
     for other in (by_backward, by_hooks, by_func, by_checkpoint):
         assert all(torch.equal(a, b) for a, b in zip(expected, other, strict=True))
+
+
+def test_a_limited_pass_runs_no_hooks_beside_its_way() -> None:
+    """Where no wanted gradient comes from, none is given, and no hook called (torch 2.13)."""
+    log: list[str] = []
+    x, y = (torch.ones(3, requires_grad=True) for _ in range(2))
+    z, w = x * 1, y * 1
+    for name, t in (("x", x), ("y", y), ("z", z), ("w", w)):
+        t.register_hook(lambda g, name=name: log.append(name))
+
+    def called(*wanted: torch.Tensor) -> list[str]:
+        log.clear()
+        torch.autograd.grad((z.sin() * w).sum(), wanted, retain_graph=True)
+        return list(log)
+
+    assert called(x) == ["z", "x"]
+    assert called(w) == ["w"]
+    assert called(y) == ["w", "y"]
+    log.clear()
+    (z.sin() * w).sum().backward(inputs=[x])
+    assert log == ["z", "x"]
+    assert y.grad is None

@@ -122,8 +122,44 @@ def test_saved_tensors_are_checked() -> None:
 def test_double_backward_is_refused() -> None:
     x = torch.ones(3, requires_grad=True)
     y = aot_function(lambda x: x.sin())(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert g.requires_grad
+    torch.testing.assert_close(g, x.cos())
     with pytest.raises(RuntimeError, match="does not currently support double backward"):
-        torch.autograd.grad(y.sum(), x, create_graph=True)
+        g.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_hooks_around_a_compiled_function(backend: str) -> None:
+    """Each runs once a pass, with eager's gradients, and only where its gradient is wanted."""
+
+    def f(x: Any, y: Any) -> Any:
+        return x.sin() * y, (x * y).cos()
+
+    def run(f: Any) -> Any:
+        log: list[Any] = []
+        x, y = (torch.arange(1.0, 4.0).requires_grad_() for _ in range(2))
+        inner = y * 1
+        for name, t in (("x", x), ("y", y), ("inner", inner)):
+            t.register_hook(lambda g, name=name: log.append((name, g.clone())))
+        x.register_hook(lambda g: g * 3)
+        x.register_post_accumulate_grad_hook(lambda t: log.append(("after", t.grad.clone())))
+        a, b = f(x, inner)
+        a.register_hook(lambda g: log.append(("a", g.clone())))
+        a.retain_grad()
+        (a + b).sum().backward(retain_graph=True)
+        (a * b).sum().backward(inputs=[x], retain_graph=True)
+        some = torch.autograd.grad((a * 2 + b).sum(), [x], retain_graph=True)
+        some += torch.autograd.grad(b.sum(), [inner, y])
+        return sorted(log, key=lambda kv: kv[0]), some, x.grad, y.grad, a.grad
+
+    torch._dynamo.reset()
+    expected = run(f)
+    found = run(torch.compile(f, backend=backend, fullgraph=True))
+    assert [name for name, _ in found[0]] == [name for name, _ in expected[0]]
+    values = [[t for _, t in v[0]] + [*v[1], *v[2:]] for v in (found, expected)]
+    for a, b in zip(*values, strict=True):
+        torch.testing.assert_close(a, b)
 
 
 def test_fusion() -> None:

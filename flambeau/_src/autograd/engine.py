@@ -201,7 +201,7 @@ class Pass:
     __slots__ = (
         "accumulate", "anomaly", "buffers", "callbacks", "captured", "counts", "create_graph",
         "heap", "leaves",
-        "limited", "needed", "number", "retain_graph", "roots", "wanted",
+        "limited", "needed", "number", "reached", "retain_graph", "roots", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -227,6 +227,9 @@ class Pass:
         self.roots = nodes = [t for t, _ in roots if leaf_of(t) is None]
         self.counts = _count(nodes)
         self.needed = _needed(nodes, self.wanted) if self.limited else None
+        self.reached: set[Any] = set()  # in a limited pass no others get gradients, nor their hooks
+        if self.needed is not None:
+            self.reached = self.needed | {e[0] for e in self.wanted if isinstance(e, tuple)}
         for (target, nr), g in zip(roots, grads, strict=True):
             leaf = leaf_of(target)
             if leaf is not None:
@@ -327,6 +330,8 @@ class Pass:
                 if type(target) is AccumulateGrad:
                     self.to_leaf(target.variable, g)
                     continue
+                if self.limited and target not in self.reached:
+                    continue
                 slots = buffers[target] = [None] * target.num_outputs
             if g is not None:
                 slots[nr] = g if slots[nr] is None else slots[nr] + g
@@ -337,6 +342,8 @@ class Pass:
     def to_leaf(self, t: Tensor, g: Any) -> None:
         """One of the gradients of a leaf; when it is the last one the leaf is ready."""
         key = id(t)
+        if self.limited and key not in self.wanted:
+            return
         if g is not None:
             old = self.buffers.get(key)
             self.buffers[key] = g if old is None else old + g

@@ -81,6 +81,38 @@ CompiledFunctionBackward = type(
 )
 
 
+class _Second:
+    """The operator behind the gradients of a compiled function: they have no gradients."""
+
+    decl = None
+
+    def __repr__(self) -> str:
+        return "CompiledFunctionBackward"
+
+    def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Refuse."""
+        raise RuntimeError(
+            "torch.compile with aot_autograd does not currently support double backward"
+        )
+
+
+SECOND = _Second()
+
+
+def _refusing(run: Callable[..., Any], given: list[Any], through: Sequence[Any]) -> tuple[Any, ...]:
+    """The gradients under `create_graph`: an error for who goes back through them."""
+    with state.GradMode(False), state.Suspended(state.AUTOCAST):
+        found = tuple(run(given))
+    inputs = [t for t in through if isinstance(t, Tensor) and t.requires_grad]
+    if inputs:
+        node = _native.node(CompiledFunctionBackward, SECOND, inputs)
+        node.num_outputs = len(found)
+        for nr, g in enumerate(found):
+            if g is not None:
+                g._set_history(node, nr, True)
+    return found
+
+
 class Entry:
     """One signature of a function, compiled."""
 
@@ -185,10 +217,6 @@ class Entry:
         """Gradients of the inputs that want one."""
         if all(map(_is_none, grads)):
             return (None,) * len(self.joint.wanted)
-        if state.get_grad():
-            raise RuntimeError(
-                "torch.compile with aot_autograd does not currently support double backward"
-            )
         saved = node.unpack()
         if self._backward is None:
             cut = self.cut
@@ -202,6 +230,9 @@ class Entry:
         tensors = given if self.plain else [t for t in given if isinstance(t, Tensor)]
         if any(map(_bits, tensors)):
             run = self._by_operators
+        if state.get_grad():
+            through = (*grads, *saved)
+            return _refusing(run, given, through)
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
                 return tuple(run(given))
