@@ -51,6 +51,7 @@ __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 F = TypeVar("F", bound=Callable[..., Any])
 _LOCK = threading.RLock()
 _LONGEST = 5_000  # jumps, calls and objects of a capture that need not meet a tensor
+_MISSES = 256  # calls of such a function that were offered: more of them run as they are
 _CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
 _GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.")
 
@@ -191,6 +192,9 @@ class Compiler:
             return None
         known = self._known(code)
         known.calls += 1
+        if everything and known.calls > _MISSES:
+            frames.skip(code, self.key)  # its versions too: each call would be held against them
+            return None
         if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
             return None
         if not told.builtins_are_own():
