@@ -41,6 +41,7 @@ class Case:
 
 class Two:
     factor = 2
+    items: Any = None
 
 
 class Three:
@@ -201,6 +202,14 @@ def differs(case: Case) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.kind.name)
 def test_what_changed_is_seen(case: Case) -> None:
     assert not differs(case)
+
+
+def test_iterators_go_on_call_by_call() -> None:
+    """Where an iterator is, is no number that may become a symbol."""
+    owner = Two()
+    owner.items = iter([10, 20, 30, 40, 50])
+    compiled = torch.compile(lambda t, o: t + next(o.items), backend="eager")
+    assert [int(compiled(torch.zeros(()), owner)) for _ in range(5)] == [10, 20, 30, 40, 50]
 
 
 def test_every_kind_that_captures_make_has_a_case() -> None:

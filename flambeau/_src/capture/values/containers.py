@@ -96,7 +96,7 @@ def _enter_record(heap: Heap, value: Any, source: Source) -> Any:
     if all(map(is_plain, value)):  # some types make no second instance
         heap.guard(Kind.LENGTH, source, len(value))
         for i, v in enumerate(value):
-            heap.enter(v, ItemSource(source, i))
+            heap.guard(Kind.EQUALS, ItemSource(source, i), v)
         twin = value
     else:
         twin = kind(_enter_items(heap, value, source, tuple))

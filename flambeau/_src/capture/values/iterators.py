@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.source import CallSource, ItemSource, Source
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def enter(heap: Heap, value: Any, source: Source) -> Any:
     sequence = heap.enter(parts[1][0], ItemSource(ItemSource(base, 1), 0))
     twin = iter(sequence)
     if len(parts) > 2:
-        heap.enter(parts[2], ItemSource(base, 2))
+        heap.guard(Kind.EQUALS, ItemSource(base, 2), parts[2])  # no symbol: the twin is there
         if parts[2]:
             twin.__setstate__(parts[2])
     else:  # at its end: what it reduces to is empty
