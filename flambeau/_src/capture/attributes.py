@@ -395,6 +395,8 @@ def _of_class(s: Session, cls: type, name: str) -> Any:
         method = special(ta, "__get__")
         if type(method) is types.FunctionType:
             return s.call(method, (attr, None, cls), {})
+        if type(method) is not types.WrapperDescriptorType:  # what it calls may be anything
+            raise Unsupported(f"The descriptor {name} of {cls.__name__} is bound by an object.")
         return s.native(getattr, cls, name)
     plain = ta in ATOMS or is_reference(attr) or ta is types.FunctionType
     if plain and (library.is_library(cls.__module__) or known is None):

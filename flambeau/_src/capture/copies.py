@@ -7,7 +7,7 @@ import re
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import library
+from flambeau._src.capture import attributes, library
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
@@ -132,12 +132,13 @@ def _instance(s: Session, value: Any, kind: type, copy: Any, memo: Any = None) -
     own = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__")
     base = object.__reduce_ex__, object.__reduce__, getattr(object, "__getstate__", None)
     changed = any(special(kind, n) not in (*base, None) for n in own)
-    if changed and _is_dataclass_state(kind, own, base):
-        changed = False
+    plainly = changed and _is_dataclass_state(kind, own, base)
+    changed = changed and not plainly
     native = special(kind, "__new__") is not object.__new__
     if changed or native or kind in copyreg.dispatch_table or library.is_module(value):
         raise Unsupported(f"A {kind.__name__} is copied by its own methods.")
     state: dict[str, Any] = {}
+    slots: dict[str, Any] = {}
     known = s.heap.known(value)
     if hasattr(value, "__dict__"):
         state.update(s.heap.whole_dict(known) if known is not None else value.__dict__)
@@ -145,7 +146,7 @@ def _instance(s: Session, value: Any, kind: type, copy: Any, memo: Any = None) -
         for name, slot in c.__dict__.items():
             if type(slot) is types.MemberDescriptorType and slot.__objclass__ is c:
                 try:
-                    state[name] = s.get(value, name)
+                    slots[name] = s.get(value, name)
                 except BaseException as raised:
                     if not isinstance(getattr(raised, "error", None), AttributeError):
                         raise
@@ -154,6 +155,9 @@ def _instance(s: Session, value: Any, kind: type, copy: Any, memo: Any = None) -
         memo[id(value)] = made
     for name, v in state.items():
         s.native(object.__setattr__, made, name, copy(v))
+    put = attributes.generic_set if plainly else attributes.set_
+    for name, v in slots.items():
+        put(s, made, name, copy(v))
     return made
 
 

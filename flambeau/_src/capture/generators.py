@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.interpreter import RETURNED, YIELDED, Frame, Handling, run, unwind
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = ["Generator"]
+
+_CLOSE_GIVES = sys.version_info >= (3, 13)
 
 
 class Generator:
@@ -106,17 +109,18 @@ class Generator:
                 return found
         raise Raised(error)
 
-    def close_(self) -> None:
-        """Raise GeneratorExit inside."""
+    def close_(self) -> Any:
+        """Raise GeneratorExit inside. What it returns then is the result from 3.13 on."""
         if self.done or not self.started:
             self.done = True
-            return
+            return None
         try:
             self.throw_(GeneratorExit())
         except Raised as raised:
-            if not isinstance(raised.error, (GeneratorExit, StopIteration)):
+            error = raised.error
+            if not isinstance(error, (GeneratorExit, StopIteration)):
                 raise
-            return
+            return error.value if _CLOSE_GIVES and isinstance(error, StopIteration) else None
         self.session.raise_(RuntimeError("generator ignored GeneratorExit"))
 
     def _enter(self) -> None:

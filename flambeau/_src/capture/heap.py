@@ -75,7 +75,9 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # instances and functions that the program made
         self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
         self.distinct: list[Source] = []  # sources that must give different objects
-        self.dicts: dict[int, Any] = {}  # the instance whose `__dict__` a dict is, by the dict
+        #: the instance whose `__dict__` a dict is, or the proxy that shows it, by the dict
+        self.dicts: dict[int, Any] = {}
+        self.constants: dict[int, Any] = {}  # tuples that stand in codes
 
     # ---- entering ----
 
@@ -100,7 +102,7 @@ class Heap:
                 self.guard(Kind.EQUALS, source, value)
             return value
         if id(value) in self.dicts and id(value) not in self.by_real:
-            raise Unsupported("The `__dict__` of an object is used as a dict of its own.")
+            raise Unsupported("A dict is used beside an object or a proxy that shows it.")
         known = self.by_real.get(id(value))
         if known is not None:
             if known.source != source:
@@ -144,7 +146,9 @@ class Heap:
         fixed = is_structseq(kind) and all(is_plain(v) for v in value)  # as sys.flags
         fixed = fixed and kind.n_fields == kind.n_sequence_fields  # type: ignore[attr-defined]
         fixed = fixed or kind is Size or kind is slice
-        if fixed or (kind is tuple and is_plain(value) and sizes.stays(self.session, value, source)):
+        if fixed or (
+            kind is tuple and is_plain(value) and sizes.stays(self.session, value, source)
+        ):
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)
@@ -255,6 +259,7 @@ class Heap:
             self.fresh,
             self.cells,
             self.dicts,
+            self.constants,
         ):
             table.clear()
 

@@ -151,6 +151,8 @@ class Rebuild:
             return Plan(value, "source", extra=source)
         if s.heap.is_made(value):
             return self._made(value, kind)
+        if kind is tuple and value and id(value) not in s.heap.constants:
+            return Plan(value, "tuple", value)  # a new one in each call
         if is_plain(value) or is_reference(value) or isinstance(value, types.ModuleType):
             return Plan(value, "const")
         owner = s.heap.dicts.get(id(value))

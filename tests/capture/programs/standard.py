@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
+import types
 import warnings
 
 import flambeau as torch
@@ -91,3 +93,114 @@ def expressions_that_print_and_warn(a):
         found = re.findall("[[a]", "a[b")
         found.append(re.sub("a", "b", "aab", 1))
     return a + 1, found, [(str(w.message), w.filename, w.lineno) for w in given]
+
+
+@program(lambda: (x(), {}), breaks=None)
+def dicts_beside_their_proxies(a, table):
+    def grow(shown, shows):
+        found = [len(shows)]
+        shown["k"] = 1
+        return [*found, len(shows), list(shows)]
+
+    own = {}
+    proxy = types.MappingProxyType(table)
+    print("a break")
+    return a + 1, grow(own, types.MappingProxyType(own)), grow(table, proxy), len(proxy)
+
+
+def _pair(n):
+    return (n, 0)
+
+
+@program(lambda: (x(),), breaks=None)
+def tuples_are_new(a):
+    n = 3
+    return a + 1, (n, 4), _pair(n) is _pair(n), (1, 2) is (1, 2)  # noqa: F632
+
+
+def _made_twice():
+    n = 1
+    return n, 0
+
+
+@program(lambda: (x(),), breaks=None)
+def tuples_of_two_calls(a):
+    first = _made_twice()
+    print("a break")
+    return a + 1, first is _made_twice()
+
+
+@program(lambda: (x(),), breaks=0)
+def unpacking_what_has_no_items(a):
+    found = []
+    for value in (5, len, Empty()):
+        try:
+            _b, _c = value
+        except TypeError as e:
+            found.append(str(e))
+        try:
+            _b, *_c = value
+        except TypeError as e:
+            found.append(str(e))
+    return a + 1, found
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, *args):
+        self.calls += 1
+        return self.calls
+
+
+class Bound:
+    __get__ = Counting()
+
+
+class Holding:
+    bound = Bound()
+
+
+@program(lambda: (x(),), breaks=None)
+def descriptors_that_are_objects(a):
+    before = Bound.__get__.calls
+    Holding.bound
+    getattr(Holding, "bound", None)
+    return a + 1, Bound.__get__.calls - before
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenSlots:
+    __slots__ = ("name",)
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrozenOwn:
+    name: list
+
+
+@program(lambda: (x(),), breaks=None)
+def copies_of_frozen_slots(a):
+    found = []
+    for made in (FrozenSlots("n"), FrozenOwn(["m"])):
+        for how in (copy.copy, copy.deepcopy):
+            try:
+                found.append(how(made).name)
+            except dataclasses.FrozenInstanceError as e:
+                found.append(str(e))
+    return a + 1, found
+
+
+@program(lambda: (x(),), breaks=0)
+def closing_gives_what_is_returned(a):
+    def waiting(result):
+        try:
+            yield 1
+        except GeneratorExit:
+            return result
+
+    first, second = waiting(5), waiting(6)
+    next(first)
+    return a + 1, first.close(), first.close(), second.close()

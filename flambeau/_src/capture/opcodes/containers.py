@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture import iteration, matching, strings
 from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.interpreter import Frame, opcode
+from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.scopes import NULL_FIRST
 
@@ -145,10 +146,18 @@ def unpack_sequence(s: Session, f: Frame, i: Instruction) -> None:
     """`a, b = top`."""
     value = f.stack.pop()
     n: int = i.arg  # type: ignore[assignment]
-    items = iteration.items(s, value, n)
+    items = _unpacked(s, value, n)
     if len(items) != n:
         _wrong_length(s, value, len(items), n)
     f.stack.extend(reversed(items))
+
+
+def _unpacked(s: Session, value: Any, limit: int | None) -> list[Any]:
+    """Items of what is unpacked; an error says so."""
+    kind = type(value)
+    if all(special(kind, name) is None for name in ("__iter__", "__getitem__")):
+        s.raise_(TypeError(f"cannot unpack non-iterable {kind.__name__} object"))
+    return iteration.items(s, value, limit)
 
 
 def _wrong_length(s: Session, value: Any, got: int, n: int) -> None:
@@ -162,7 +171,7 @@ def unpack_ex(s: Session, f: Frame, i: Instruction) -> None:
     """`a, *b, c = top`."""
     arg: int = i.arg  # type: ignore[assignment]
     before, after = arg & 255, arg >> 8
-    items = iteration.items(s, f.stack.pop())
+    items = _unpacked(s, f.stack.pop(), None)
     if len(items) < before + after:
         s.raise_(
             ValueError(

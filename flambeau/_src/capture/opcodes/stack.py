@@ -44,7 +44,10 @@ def swap(s: Session, f: Frame, i: Instruction) -> None:
 @opcode("LOAD_CONST")
 def load_const(s: Session, f: Frame, i: Instruction) -> None:
     """A constant of the code."""
-    f.stack.append(i.argval)
+    value = i.argval
+    if type(value) is tuple:
+        s.heap.constants[id(value)] = value
+    f.stack.append(value)
 
 
 @opcode("END_FOR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import operator
 from collections.abc import Callable
 from types import MappingProxyType
@@ -201,9 +202,12 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
 
 
 def _enter_proxy(heap: Heap, value: Any, source: Source) -> Any:
-    table = value.copy()
+    (table,) = gc.get_referents(value)
     if type(table) is not dict:
         raise Unsupported("A mappingproxy of a user's mapping is not followed.")
+    if id(table) in heap.by_real or heap.dicts.setdefault(id(table), value) is not value:
+        raise Unsupported("A dict is used beside what shows it.")
+    table = table.copy()
     twin = MappingProxyType(_enter_dict(heap, table, CallSource(source, "copy")))
     heap.know(value, twin, source)
     return twin
