@@ -8,7 +8,6 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import info, state
-from flambeau._src.core.size import Size
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import overridable
@@ -135,26 +134,6 @@ def _format(self: Tensor, spec: str) -> str:
         if spec
         else str(self)
     )
-
-
-def broadcast_shapes(*shapes: Any) -> Size:
-    """The shape to which all shapes broadcast."""
-    out: list[int] = []
-    for shape in shapes:
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if len(shape) > len(out):
-            out = [1] * (len(shape) - len(out)) + out
-        for i in range(1, len(shape) + 1):
-            if shape[-i] < 0:
-                raise RuntimeError(
-                    f"Trying to create tensor with negative dimension ({shape[-i]}): ({shape[-i]})"
-                )
-            if shape[-i] in (1, out[-i]):
-                continue
-            if out[-i] != 1:
-                raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape")
-            out[-i] = shape[-i]
-    return Size(out)
 
 
 def result_type(tensor1: Any, tensor2: Any) -> dt.dtype:
@@ -298,7 +277,6 @@ FUNCTIONS: dict[str, Any] = {
     "is_tensor": is_tensor, "is_storage": is_storage, "is_floating_point": is_floating_point,
     "is_complex": is_complex,
     "is_signed": is_signed, "numel": numel, "is_nonzero": is_nonzero,
-    "broadcast_shapes": broadcast_shapes,
     "result_type": result_type, "set_num_threads": set_num_threads,
     "get_num_threads": get_num_threads,
     "get_default_device": get_default_device, "set_default_device": set_default_device,

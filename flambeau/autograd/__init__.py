@@ -29,7 +29,7 @@ from flambeau.autograd.variable import Variable
 
 _LAZY = {
     "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "functional": "", "forward_ad": "",
-    "profiler": "", "profiler_legacy": "", "profiler_util": "",
+    "profiler": "",
 }  # fmt: skip
 
 

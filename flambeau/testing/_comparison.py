@@ -78,7 +78,8 @@ def _kind(x: Any, rules: _Rules) -> str | None:
 def _compare(actual: Any, expected: Any, rules: _Rules) -> None:
     kinds = _kind(actual, rules), _kind(expected, rules)
     kind = kinds[0]
-    if kind is None or kinds[0] != kinds[1]:
+    related = isinstance(actual, type(expected)) or isinstance(expected, type(actual))
+    if kind is None or kinds[0] != kinds[1] or (kind == "tensor" and not related):
         numbers = {"bool", "number"}
         if not (set(kinds) <= numbers):
             if "none" in kinds:

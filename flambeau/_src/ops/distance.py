@@ -10,22 +10,9 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import store, wide
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
-
-
-def _broadcast(a: Any, b: Any) -> list[int]:
-    n = max(len(a), len(b))
-    a, b = [1] * (n - len(a)) + list(a), [1] * (n - len(b)) + list(b)
-    out = []
-    for i, (x, y) in reversed(list(enumerate(zip(a, b, strict=True)))):
-        if x != y and 1 not in (x, y):
-            raise RuntimeError(
-                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at "
-                f"non-singleton dimension {i}"
-            )
-        out.append(y if x == 1 else x)
-    return out[::-1]
+from flambeau._src.ops.promote import broadcast_shape
 
 
 class Cdist(Composite):
@@ -56,7 +43,7 @@ class Cdist(Composite):
         mode = 0 if mode is None else mode
         if not 0 <= mode <= 2:
             raise RuntimeError(f"possible modes: 0, 1, 2, but was: {mode}")
-        batch = _broadcast(x1.shape[:-2], x2.shape[:-2])
+        batch = broadcast_shape([x1.shape[:-2], x2.shape[:-2]])
         r1, r2 = x1.shape[-2], x2.shape[-2]
         if (
             p == 2
@@ -72,6 +59,28 @@ class Cdist(Composite):
                 a, c = a.view(x1.shape), c.view(x2.shape)
             return aten._euclidean_dist(a, c).view([*batch, r1, r2])
         return aten._cdist_forward(x1, x2, p, mode)
+
+
+_MODES = (
+    "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist",
+)  # fmt: skip
+
+
+@overridable
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0,
+    compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+) -> Tensor:  # fmt: skip
+    """The p-norm distance of every row of x1 (B, P, M) to every row of x2 (B, R, M): (B, P, R).
+
+    Args:
+        compute_mode: when Euclidean distances come of one matrix product, which is faster and less
+            exact: with more than 25 rows, always, or never.
+    """
+    if compute_mode not in _MODES:
+        raise ValueError(f"{compute_mode} is not a valid value for compute_mode")
+    made: Tensor = aten.cdist(x1, x2, p, _MODES.index(compute_mode))
+    return made
 
 
 class EuclideanDist(Opaque):
@@ -147,7 +156,7 @@ class CdistForward(Opaque):
     node_name = "Cdist"
 
     def meta(x1: Tensor, x2: Tensor, p: float, mode: Any) -> TensorSpec:
-        batch = _broadcast(x1.shape[:-2], x2.shape[:-2])
+        batch = broadcast_shape([x1.shape[:-2], x2.shape[:-2]])
         return TensorSpec([*batch, x1.shape[-2], x2.shape[-2]], x1.dtype, x1.device)
 
     def kernel(out: Tensor, x1: Tensor, x2: Tensor, p: float, mode: Any) -> None:
@@ -276,3 +285,6 @@ class PdistBackward(Opaque):
             np.add.at(r, i, part)
             np.subtract.at(r, j, part)
         store(out, r)
+
+
+FUNCTIONS: dict[str, Any] = {"cdist": cdist}

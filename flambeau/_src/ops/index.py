@@ -12,12 +12,13 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.size import Size
+from flambeau._src.core.symint import SymInt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise
 from flambeau._src.ops.op import Declaration, TensorSpec
-from flambeau._src.ops.shapes import broadcast_shape
+from flambeau._src.ops.promote import broadcast_shape
 from flambeau._src.ops.strided import to_dtype_of
 from flambeau._src.ops.views import sum_to
 
@@ -754,3 +755,27 @@ class WhereCondition(Composite):
     def decompose(condition: Tensor) -> tuple[Tensor, ...]:
         found: tuple[Tensor, ...] = aten.nonzero_numpy(condition)
         return found
+
+
+@overridable
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The coordinates, an integer tensor a dimension of `shape`, of places in a flat tensor."""
+    if indices.dtype.is_complex or indices.dtype.is_floating_point or indices.dtype is dt.bool_:
+        raise TypeError(f"expected 'indices' to be integer dtype, but got {indices.dtype}")
+    if not isinstance(shape, (int, SymInt, Sequence)):
+        raise TypeError(f"expected 'shape' to be int or sequence of ints, but got {type(shape)}")
+    sizes: list[Any] = list(shape) if isinstance(shape, Sequence) else [shape]
+    for size in sizes:
+        if not isinstance(size, (int, SymInt)):
+            raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(size)}")
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
+    out, step = [], 1
+    for size in reversed(sizes):
+        at = indices.div(step, rounding_mode="floor") if indices.numel() else indices
+        out.append(at.remainder(size) if indices.numel() else at.to(dt.int64))
+        step = step * size
+    return tuple(reversed(out))
+
+
+FUNCTIONS: dict[str, Any] = {"unravel_index": unravel_index}

@@ -16,6 +16,7 @@ from flambeau._src.ops.arrays import store, wide
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.loss import MEAN, NONE, reduce
+from flambeau._src.ops.promote import result_type
 
 
 class PoissonNllLoss(Composite):
@@ -431,7 +432,13 @@ class Dist(Opaque):
 
     def meta(x: Tensor, y: Tensor, p: Any) -> TensorSpec:
         slot("broadcast_geometry")([x, y])
-        return TensorSpec((), x.dtype, x.device)
+        dtype = result_type((x, y))
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise RuntimeError(
+                "norm(): input dtype should be either floating point or complex. Got "
+                f"{dt.scalar_name(dtype)} instead."
+            )
+        return TensorSpec((), dt.REAL_OF.get(dtype, dtype), x.device)
 
     def kernel(out: Tensor, x: Tensor, y: Tensor, p: Any) -> None:
         slot("copy_into")(out, aten.linalg_vector_norm(x - y, p))

@@ -13,6 +13,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, call_bits, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.pointwise import conj
+from flambeau._src.ops.promote import broadcast_shape
 
 
 def same_dtype(name: str, *ts: Tensor) -> None:
@@ -420,25 +421,11 @@ def _numel(shape: Any) -> int:
     return n
 
 
-def broadcast_shapes(a: Any, b: Any) -> list[int]:
-    out = []
-    for i in range(max(len(a), len(b))):
-        x = a[len(a) - 1 - i] if i < len(a) else 1
-        y = b[len(b) - 1 - i] if i < len(b) else 1
-        if x != y and 1 not in (x, y):
-            raise RuntimeError(
-                f"The size of tensor a ({x}) must match the size of tensor b ({y}) at "
-                f"non-singleton dimension {max(len(a), len(b)) - 1 - i}"
-            )
-        out.append(y if x == 1 else x)
-    return out[::-1]
-
-
 def _batched(a: Tensor, b: Tensor, out: Any) -> Tensor:
     rows = a.shape[-2] if a.dim() > 1 else 1
     inner = a.shape[-1]
     cols = b.shape[-1] if b.dim() > 1 else 1
-    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = broadcast_shape([a.shape[:-2], b.shape[:-2]])
     count = _numel(batch)
     a2 = a.expand([*batch, rows, inner]).reshape(count, rows, inner)
     if b.dim() == 1:
@@ -518,13 +505,13 @@ class ChainMatmul(Composite):
     """The product of several matrices."""
 
     schema = "chain_matmul(Tensor[] matrices) -> Tensor"
-    public = "function"
+    public = ""
+    out = "out"
 
     def decompose(matrices: Any) -> Tensor:
-        out = matrices[0]
-        for m in matrices[1:]:
-            out = aten.mm(out, m)
-        return out
+        if not matrices:
+            raise RuntimeError("chain_matmul(): Expected one or more matrices")
+        return matrices[0] if len(matrices) == 1 else aten.linalg_multi_dot(matrices)
 
 
 class LinalgMatmul(Composite):

@@ -15,6 +15,7 @@ from flambeau._src.ops.factor import check_matrix, check_wide
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, wrap_dim
 from flambeau._src.ops.promote import result_type
 from flambeau._src.ops.solve import _tolerances
+from flambeau._src.util.log import warn_once
 
 HALF = (dt.bfloat16, dt.float16)
 
@@ -810,4 +811,50 @@ class WeightNormDifferentiable(Composite):
         return _weight_gradients(w, v, g, aten.norm_except_dim(v, 2, dim), dim)
 
 
-FUNCTIONS: dict[str, Any] = {"tensordot": tensordot}
+@overridable
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
+    """The product of matrices, in the cheapest order (deprecated: `linalg.multi_dot`)."""
+    warn_once(
+        "chain_matmul",
+        "torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
+        "torch.linalg.multi_dot instead, which accepts a list of two or more tensors rather than "
+        "multiple parameters.",
+    )
+    made: Tensor = (
+        aten.chain_matmul(list(matrices)) if out is None
+        else aten.chain_matmul(list(matrices), out=out)
+    )  # fmt: skip
+    return made
+
+
+@overridable
+def lu(
+    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None
+) -> tuple[Tensor, ...]:
+    """LU factors of A (..., m, n) in one matrix, the pivots counted from 1 and, if asked for, 0 or
+    the first zero pivot of each (deprecated: `linalg.lu_factor`)."""
+    warn_once(
+        "lu",
+        "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and "
+        "will be removed in a future PyTorch release.",
+    )
+    made = aten.linalg_lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    found = tuple(made) if get_infos else tuple(made[:2])
+    if out is None:
+        return found
+    if len(out) != len(found):
+        raise TypeError(f"expected tuple of {len(found)} elements as out, got {len(out)}")
+    for to, t in zip(out, found, strict=True):
+        to.resize_as_(t).copy_(t)
+    return tuple(out)
+
+
+def lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """See `lu`."""
+    made: tuple[Tensor, ...] = lu(self, pivot=pivot, get_infos=get_infos)
+    return made
+
+
+lu_method.__name__ = lu_method.__qualname__ = "lu"
+FUNCTIONS: dict[str, Any] = {"tensordot": tensordot, "chain_matmul": chain_matmul, "lu": lu}
+METHODS: dict[str, Any] = {"lu": lu_method}

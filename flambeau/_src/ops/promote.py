@@ -1,10 +1,10 @@
-"""Result types of mixed arguments: tensors with dimensions count first, then 0-dim tensors, then
-Python numbers; a lower group only counts when its category (bool < int < float < complex) is
-higher."""
+"""What operands become together: their extents, and their type. Of mixed arguments tensors with
+dimensions count first, then 0-dim tensors, then Python numbers; a lower group only counts when its
+category (bool < int < float < complex) is higher."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flambeau._src.core import dtype as dt
@@ -61,3 +61,21 @@ def result_type(values: Iterable[Any]) -> dt.dtype:
             number = d if number is None else dt.promote_types(number, d)
     r = _combine(dim, _combine(zero, number))
     return state.process.default_dtype if r is None else r
+
+
+def broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The common extents of broadcast operands."""
+    n = max((len(s) for s in shapes), default=0)
+    out = [1] * n
+    for s in shapes:
+        for i in range(1, len(s) + 1):
+            have, want = out[-i], s[-i]
+            if want == 1 or want == have:
+                continue
+            if have != 1:
+                raise RuntimeError(
+                    f"The size of tensor a ({have}) must match the size of tensor b ({want}) at "
+                    f"non-singleton dimension {n - i}"
+                )
+            out[-i] = want
+    return tuple(out)

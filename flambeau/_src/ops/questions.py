@@ -53,9 +53,9 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
         ambiguous = sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1
     else:
         ambiguous = bool(ambiguity_check) and any(
-            strides[a] == strides[b] and (sizes[a] > 1 or sizes[b] > 1 or sizes[a] == sizes[b] == 1)
-            for a, b in itertools.pairwise(order)
+            strides[a] == strides[b] for a, b in itertools.pairwise(order)
         )
+        ambiguous |= bool(ambiguity_check) and (1 in sizes or 0 in strides)
     if ambiguous:
         raise RuntimeError(
             "The tensor does not have unique dim order, or cannot map to exact one of the given "

@@ -100,6 +100,12 @@ def check_floating(name: str, t: Tensor) -> None:
         raise NotImplementedError(f"\"{name}\" not implemented for '{dt.scalar_name(t.dtype)}'")
 
 
+def fill_uniform(t: Tensor, low: float, high: float, generator: Any) -> None:
+    """Overwrite t; complex numbers get two draws each."""
+    real = aten.view_as_real(t) if t.dtype.is_complex else t
+    fill(real, "uniform", low, high, generator=generator)
+
+
 class Uniform(Draw):
     """Uniform in [from, to)."""
 
@@ -120,7 +126,7 @@ class Uniform(Draw):
                 f"uniform_ expects to return a [from, to) range, but found from={low:g} > "
                 f"to={high:g}"
             )
-        fill(t, "uniform", low, high, generator=generator)
+        fill_uniform(t, low, high, generator)
         return t
 
 
@@ -142,18 +148,7 @@ class Normal(Draw):
             raise RuntimeError(f"normal expects std >= 0.0, but found std {std:g}")
         check_floating("normal_kernel_cpu", t)
         if t.dtype.is_complex:
-            real = dt.REAL_OF[t.dtype]
-            pair = _native.empty((*t.shape, 2), real, t.device)
-            fill(pair, "normal", 0.0, std / 2**0.5, generator=generator)
-            whole = _native.wrap(
-                Tensor,
-                pair.untyped_storage(),
-                t.dtype,
-                t.shape,
-                [s // 2 for s in pair.stride()[:-1]],
-                0,
-            )
-            copy_into(t, whole if mean == 0 else whole + mean)
+            fill(aten.view_as_real(t), "normal", mean, std / 2**0.5, generator=generator)
             return t
         fill(t, "normal", mean, std, generator=generator)
         return t
@@ -487,7 +482,7 @@ def _between(x: Tensor, g: Any, low: int, high: int, *rest: Any) -> Tensor:
 
 
 _factory(
-    "rand", "int[] size", lambda out, g, size: fill(out, "uniform", 0.0, 1.0, generator=g),
+    "rand", "int[] size", lambda out, g, size: fill_uniform(out, 0.0, 1.0, g),
     draw=_uniform,
 )  # fmt: skip
 _factory("randn", "int[] size", lambda out, g, size: Normal.run(out, 0.0, 1.0, g), draw=_normal)
@@ -572,7 +567,7 @@ def _like(name: str, lead: str, body: Any, draw: Any) -> None:
         )
 
 
-_like("rand_like", "", lambda out, g: fill(out, "uniform", 0.0, 1.0, generator=g), _uniform)
+_like("rand_like", "", lambda out, g: fill_uniform(out, 0.0, 1.0, g), _uniform)
 _like("randn_like", "", lambda out, g: Normal.run(out, 0.0, 1.0, g), _normal)
 _like("randint_like", "int high", lambda out, g, high: RandomFrom.run(out, 0, high, g), _below)
 _like(

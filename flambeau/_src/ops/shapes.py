@@ -15,6 +15,7 @@ from flambeau._src.ops import views as v
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
+from flambeau._src.ops.promote import broadcast_shape
 from flambeau._src.ops.strided import AsStrided, as_copy
 
 call_bits = _native.call_bits
@@ -642,24 +643,6 @@ def _at_least_sequence(n: int, one: Any) -> None:
 
 for _n, _one in ((1, AtLeast1d), (2, AtLeast2d), (3, AtLeast3d)):
     _at_least_sequence(_n, _one)
-
-
-def broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The common extents of broadcast operands."""
-    n = max((len(s) for s in shapes), default=0)
-    out = [1] * n
-    for s in shapes:
-        for i in range(1, len(s) + 1):
-            have, want = out[-i], s[-i]
-            if want == 1 or want == have:
-                continue
-            if have != 1:
-                raise RuntimeError(
-                    f"The size of tensor a ({have}) must match the size of tensor b ({want}) at "
-                    f"non-singleton dimension {n - i}"
-                )
-            out[-i] = want
-    return tuple(out)
 
 
 class BroadcastTensors(Composite):

@@ -23,6 +23,7 @@ from flambeau._src.ops.factor import (
     substitute,
 )  # fmt: skip
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.promote import broadcast_shape
 
 
 def batch_of(a: Tensor, b: Tensor) -> list[int]:
@@ -841,8 +842,10 @@ class Lstsq(Opaque):
                 "torch.linalg.lstsq: input.size(-2) should match "
                 f"other.size({-1 if vector else -2})"
             )
-        shape = [*b.shape, 1] if vector else list(b.shape)
-        *batch, m, n = a.shape
+        columns = a.dim() - b.dim() == 1
+        shape = [*b.shape, 1] if columns else list(b.shape)
+        *own, m, n = a.shape
+        batch = broadcast_shape([a.shape[:-2], shape[:-2]])
         full = [*batch, n, shape[-1]]
         driver = driver or "gelsy"
         stat = TensorSpec((0,), real_dtype(a), a.device)
@@ -852,24 +855,24 @@ class Lstsq(Opaque):
             else stat
         )
         ranks = (
-            TensorSpec(batch, dt.int64, a.device)
+            TensorSpec(own, dt.int64, a.device)
             if driver != "gels"
             else TensorSpec((0,), dt.int64, a.device)
         )
         values = (
-            TensorSpec([*batch, min(m, n)], real_dtype(a), a.device)
+            TensorSpec([*own, min(m, n)], real_dtype(a), a.device)
             if driver in ("gelsd", "gelss")
             else stat
         )
-        solution = TensorSpec(full[:-1], a.dtype, a.device) if vector else columned(full, a)
+        solution = TensorSpec(full[:-1], a.dtype, a.device) if columns else columned(full, a)
         return solution, residuals, ranks, values
 
     def kernel(outs: Any, a: Tensor, b: Tensor, rcond: Any, driver: Any) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
         x, y = array_of(a), array_of(b)
-        vector = is_vector(a, b) and a.dim() - b.dim() == 1
-        y = y[..., None] if vector else y
+        columns = a.dim() - b.dim() == 1
+        y = y[..., None] if columns else y
         if not outs[0].numel():
             return
         if not x.size:
@@ -880,7 +883,7 @@ class Lstsq(Opaque):
         keep = s > rcond * s.max(-1, keepdims=True)
         inverse = np.where(keep, 1 / np.where(keep, s, 1), 0).astype(s.dtype)
         r = np.matmul(_adjoint(vh), inverse[..., None] * np.matmul(_adjoint(u), y))
-        put(outs[0], r[..., 0] if vector else r)
+        put(outs[0], r[..., 0] if columns else r)
         if outs[1].numel():
             put(outs[1], (np.abs(np.matmul(x, r) - y) ** 2).sum(-2))
         put(outs[2], keep.sum(-1))
@@ -888,10 +891,14 @@ class Lstsq(Opaque):
 
     def vjp(b: Any, g: Any, a: Any, rhs: Any, rcond: Any, driver: Any) -> Any:
         gx = g[0]
-        vector = is_vector(a, rhs) and a.dim() - rhs.dim() == 1
-        y = rhs.unsqueeze(-1) if vector else rhs
-        gx = gx.unsqueeze(-1) if vector else gx
+        columns = a.dim() - rhs.dim() == 1
+        y = rhs.unsqueeze(-1) if columns else rhs
+        gx = gx.unsqueeze(-1) if columns else gx
         p = aten.linalg_pinv(a, 1e-15)
-        ga = pinv_gradient(aten.matmul(gx, y.mH), p, a) if b.needs[0] else None
-        gb = aten.matmul(p.mH, gx) if b.needs[1] else None
-        return ga, gb.squeeze(-1) if vector and gb is not None else gb
+        ga = gb = None
+        if b.needs[0]:
+            ga = pinv_gradient(sum_batch(aten.matmul(gx, y.mH), p), p, a)
+        if b.needs[1]:
+            gb = sum_batch(aten.matmul(p.mH, gx), y)
+            gb = gb.squeeze(-1) if columns else gb
+        return ga, gb

@@ -54,6 +54,9 @@ class LinAlgError(RuntimeError):
     __qualname__ = "_LinAlgError"
 
 
+LinAlgError.__name__ = "_LinAlgError"  # as torch's says of itself
+
+
 class CudaError(RuntimeError):
     """The CUDA runtime returned a non-zero code. Argument: that code, or a message."""
 
