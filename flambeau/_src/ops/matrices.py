@@ -827,34 +827,4 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     return made
 
 
-@overridable
-def lu(
-    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None
-) -> tuple[Tensor, ...]:
-    """LU factors of A (..., m, n) in one matrix, the pivots counted from 1 and, if asked for, 0 or
-    the first zero pivot of each (deprecated: `linalg.lu_factor`)."""
-    warn_once(
-        "lu",
-        "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and "
-        "will be removed in a future PyTorch release.",
-    )
-    made = aten.linalg_lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
-    found = tuple(made) if get_infos else tuple(made[:2])
-    if out is None:
-        return found
-    if len(out) != len(found):
-        raise TypeError(f"expected tuple of {len(found)} elements as out, got {len(out)}")
-    for to, t in zip(out, found, strict=True):
-        to.resize_as_(t).copy_(t)
-    return tuple(out)
-
-
-def lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
-    """See `lu`."""
-    made: tuple[Tensor, ...] = lu(self, pivot=pivot, get_infos=get_infos)
-    return made
-
-
-lu_method.__name__ = lu_method.__qualname__ = "lu"
-FUNCTIONS: dict[str, Any] = {"tensordot": tensordot, "chain_matmul": chain_matmul, "lu": lu}
-METHODS: dict[str, Any] = {"lu": lu_method}
+FUNCTIONS: dict[str, Any] = {"tensordot": tensordot, "chain_matmul": chain_matmul}

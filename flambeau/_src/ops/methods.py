@@ -10,6 +10,7 @@ from typing import Any
 
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method, overridable
+from flambeau._src.util.log import warn_once
 
 
 @overridable
@@ -102,12 +103,41 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return aten.where(condition, self, other)
 
 
+@overridable
+def lu(
+    A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None
+) -> tuple[Tensor, ...]:
+    """LU factors of A (..., m, n) in one matrix, the pivots counted from 1 and, if asked for, 0 or
+    the first zero pivot of each (deprecated: `linalg.lu_factor`)."""
+    warn_once(
+        "lu",
+        "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and "
+        "will be removed in a future PyTorch release.",
+    )
+    made = aten.linalg_lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
+    found = tuple(made) if get_infos else tuple(made[:2])
+    if out is None:
+        return found
+    if len(out) != len(found):
+        raise TypeError(f"expected tuple of {len(found)} elements as out, got {len(out)}")
+    for to, t in zip(out, found, strict=True):
+        to.resize_as_(t).copy_(t)
+    return tuple(out)
+
+
+def lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
+    """See `lu`."""
+    made: tuple[Tensor, ...] = lu(self, pivot=pivot, get_infos=get_infos)
+    return made
+
+
 FUNCTIONS: dict[str, Any] = {
     "nonzero": nonzero, "norm": norm, "unique": unique, "unique_consecutive": unique_consecutive,
+    "lu": lu,
 }  # fmt: skip
 METHODS: dict[str, Any] = {
     "nonzero": nonzero_method, "norm": norm_method, "unique": unique,
-    "unique_consecutive": unique_consecutive,
+    "unique_consecutive": unique_consecutive, "lu": method("lu", lu_method),
     "where": method("where", _where),
     # The operator has its tensor second.
     "polygamma": method("polygamma", lambda x, n: aten.polygamma(n, x)),
