@@ -222,8 +222,87 @@ static PyObject *f_saved(PyObject *m, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!|p", TensorType, &t, &out)) return NULL;
     return fl_saved((Tensor *)t, out);
 }
+static int in_list(PyObject *list, PyObject *o) {      /* how often */
+    int k = 0;
+    for (Py_ssize_t i = PySequence_Fast_GET_SIZE(list); i--;) k += PySequence_Fast_GET_ITEM(list, i) == o;
+    return k;
+}
+/* The node of a compiled function, and its outputs with it as their history. */
+static int record_into(Node *nd, PyObject *sources, PyObject *wanted, PyObject *found, Py_ssize_t count, PyObject *carrying, PyObject *outs) {
+    Py_ssize_t kept = PySequence_Fast_GET_SIZE(found) - count, given = PySequence_Fast_GET_SIZE(sources);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(wanted); i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(wanted, i));
+        PyObject *t = at >= 0 && at < given ? PySequence_Fast_GET_ITEM(sources, at) : NULL;
+        if (!t || !Tensor_Check(t)) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "recorded: an input is no tensor"); return -1; }
+        if (fl_edge(nd, i, (Tensor *)t) < 0) return -1;
+    }
+    if (!(nd->args = PyTuple_New(kept))) return -1;
+    for (Py_ssize_t i = 0; i < kept; i++) {
+        PyObject *t = PySequence_Fast_GET_ITEM(found, count + i), *s = NULL;
+        if (!Tensor_Check(t)) PyErr_SetString(PyExc_TypeError, "recorded: what is saved is no tensor");
+        if (!Tensor_Check(t) || !(s = fl_saved((Tensor *)t, 0))) return -1;
+        PyTuple_SET_ITEM(nd->args, i, s);
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(carrying); i++) {
+        Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(carrying, i));
+        PyObject *o = at >= 0 && at < count ? PyList_GET_ITEM(outs, at) : NULL;
+        if (!o || !Tensor_Check(o)) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "recorded: an output is no tensor"); return -1; }
+        Tensor *t = (Tensor *)o; int needs = fl_requires_grad(t);
+        if (needs < 0) return -1;
+        if (needs || in_list(sources, o) + in_list(outs, o) > 1) {    /* somebody else's object */
+            if (!(t = fl_alias(t, t->ndim, t->sizes, t->strides, t->offset))) return -1;
+            PyList_SetItem(outs, at, (PyObject *)t);
+        }
+        fl_attach(t, nd, (int)i);
+    }
+    return 0;
+}
+/* recorded(type, op, ctx, sources, wanted, found, count, carrying) -> outputs: the first `count` of `found`;
+   those at `carrying` get a node with edges to the sources at `wanted` that saves the rest of `found`. */
+static PyObject *f_recorded(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 8 || !PyType_Check(a[0]) || !PyTuple_Check(a[4]) || !PyTuple_Check(a[7])) { PyErr_SetString(PyExc_TypeError, "recorded(type, op, ctx, sources, wanted, found, count, carrying)"); return NULL; }
+    PyObject *sources = PySequence_Fast(a[3], "sources"), *found = sources ? PySequence_Fast(a[5], "values") : NULL, *outs = NULL;
+    Py_ssize_t count = PyLong_AsSsize_t(a[6]);
+    if (found && count >= 0 && count <= PySequence_Fast_GET_SIZE(found)) outs = PyList_New(count);
+    else if (found && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "recorded: count");
+    for (Py_ssize_t i = 0; outs && i < count; i++) PyList_SET_ITEM(outs, i, Py_NewRef(PySequence_Fast_GET_ITEM(found, i)));
+    Node *nd = outs ? fl_node((PyTypeObject *)a[0], a[1], PyTuple_GET_SIZE(a[4])) : NULL;
+    if (nd) {
+        nd->needs = (int)PyTuple_GET_SIZE(a[7]);
+        nd->ctx = Py_NewRef(a[2]);
+        if (record_into(nd, sources, a[4], found, count, a[7], outs)) Py_CLEAR(outs);
+        Py_DECREF(nd);
+    } else Py_CLEAR(outs);
+    Py_XDECREF(sources); Py_XDECREF(found);
+    return outs;
+}
+/* came(node, gradients, strides) -> what a compiled backward takes: what was saved, then the gradients; None
+   where Python has to look at one of them: it is missing, laid out otherwise, or not plain bytes. */
+static PyObject *f_came(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3 || !PyObject_TypeCheck(a[0], NodeType) || !PyTuple_Check(a[1]) || !PyTuple_Check(a[2]) || PyTuple_GET_SIZE(a[1]) != PyTuple_GET_SIZE(a[2])) { PyErr_SetString(PyExc_TypeError, "came(node, gradients, strides)"); return NULL; }
+    Node *nd = (Node *)a[0]; Py_ssize_t grads = PyTuple_GET_SIZE(a[1]);
+    if (nd->released) return released(nd);
+    if (!nd->args || !PyTuple_Check(nd->args) || fl_state.grad || fl_state.active & ~fl_state.suspended) Py_RETURN_NONE;
+    for (Py_ssize_t i = 0; i < grads; i++) {
+        PyObject *o = PyTuple_GET_ITEM(a[1], i), *st = PyTuple_GET_ITEM(a[2], i);
+        if (!Tensor_Check(o)) Py_RETURN_NONE;
+        Tensor *t = (Tensor *)o;
+        if (t->bits || t->sym || t->meta || PyTuple_GET_SIZE(st) != t->ndim) Py_RETURN_NONE;
+        for (int d = 0; d < t->ndim; d++) if (PyLong_AsLongLong(PyTuple_GET_ITEM(st, d)) != t->strides[d]) { PyErr_Clear(); Py_RETURN_NONE; }
+    }
+    Py_ssize_t kept = PyTuple_GET_SIZE(nd->args);
+    PyObject *all = PyList_New(kept + grads);
+    for (Py_ssize_t i = 0; all && i < kept; i++) {
+        PyObject *s = PyTuple_GET_ITEM(nd->args, i), *t = Py_TYPE(s) == &SavedType ? unpacked((Saved *)s, a[0]) : Py_NewRef(s);
+        if (!t) { Py_CLEAR(all); break; }
+        PyList_SET_ITEM(all, i, t);
+        if (!Tensor_Check(t) || ((Tensor *)t)->bits) { Py_DECREF(all); Py_RETURN_NONE; }
+    }
+    for (Py_ssize_t i = 0; all && i < grads; i++) PyList_SET_ITEM(all, kept + i, Py_NewRef(PyTuple_GET_ITEM(a[1], i)));
+    return all;
+}
 static PyObject *f_sequence(PyObject *m, PyObject *u) { return PyLong_FromLongLong(sequence); }
-static PyMethodDef functions[] = {{"node", (PyCFunction)f_node, METH_FASTCALL}, {"saved", f_saved, METH_VARARGS}, {"sequence", f_sequence, METH_NOARGS}, {0}};
+static PyMethodDef functions[] = {{"node", (PyCFunction)f_node, METH_FASTCALL}, {"saved", f_saved, METH_VARARGS}, {"recorded", (PyCFunction)f_recorded, METH_FASTCALL}, {"came", (PyCFunction)f_came, METH_FASTCALL}, {"sequence", f_sequence, METH_NOARGS}, {0}};
 
 int fl_node_init(PyObject *m) {
     PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear}, {Py_tp_getset, getset},

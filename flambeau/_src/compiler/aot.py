@@ -134,6 +134,10 @@ class Entry:
             r.slot == i and not r.steps for i, r in enumerate(joint.results)
         )
         self.quiet = not (joint.carrying or joint.spent)
+        # C records the node, and puts together what its backward is given.
+        self.simple = self.direct and self.plain and not joint.spent and bool(joint.carrying)
+        self.wanted, self.carrying = tuple(joint.wanted), tuple(joint.carrying)
+        self.strides = () if self.sized else tuple(tuple(stride) for _, stride in self.places)
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
@@ -144,18 +148,24 @@ class Entry:
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
                 return self._flat(inputs)
-        return self._flat(inputs)
+        if not self.simple:
+            return self._flat(inputs)
+        found, n = self.forward(inputs), self.n_outputs
+        if not state.get_grad():
+            return list(found[:n])
+        if state.thread.saved_hooks:
+            return self._recorded(inputs, found)
+        return _native.recorded(
+            CompiledFunctionBackward, COMPILED, self, inputs, self.wanted, found, n, self.carrying
+        )
 
     def _flat(self, inputs: Sequence[Tensor]) -> list[Any]:
         joint, n = self.joint, self.n_outputs
         if self.direct:
             found = self.forward(inputs)
-            outs = list(found[:n]) if len(found) > n else found
             if not self.quiet and state.get_grad():
-                outs = list(outs)
-                self._record(inputs, outs, found[n:])
-                self._mark_spent(outs)
-            return outs
+                return self._recorded(inputs, found)
+            return list(found[:n]) if len(found) > n else found
         sources: Sequence[Tensor] = inputs
         if joint.bases:
             sources = [*inputs, *[b.make(inputs) for b in joint.bases]]
@@ -171,6 +181,13 @@ class Entry:
             for step in steps:
                 dispatch(_inplace(step.op), (sources[i], *Slot.filled(step.rest, outs)))
         return [_result(r, sources, outs) for r in joint.results]
+
+    def _recorded(self, inputs: Sequence[Tensor], found: Sequence[Any]) -> list[Any]:
+        """The outputs among what the forward gave, with their history."""
+        outs = list(found[: self.n_outputs])
+        self._record(inputs, outs, list(found[self.n_outputs :]))
+        self._mark_spent(outs)
+        return outs
 
     def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
         joint = self.joint
@@ -215,6 +232,10 @@ class Entry:
 
     def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
         """Gradients of the inputs that want one."""
+        if self._backward is not None and self.plain:
+            ready = _native.came(node, grads, self.strides)
+            if ready is not None:
+                return tuple(self._backward(ready))
         if all(map(_is_none, grads)):
             return (None,) * len(self.joint.wanted)
         saved = node.unpack()

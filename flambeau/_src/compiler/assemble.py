@@ -245,7 +245,7 @@ class _Writer:
             missing = len(shape) - len(size)
             size, stride = [1] * missing + size, [0] * missing + stride
         places = f"{self._text(tuple(size))}, {self._text(tuple(stride))}"
-        return f"alias(Tensor, {name}, {places}, {name}.storage_offset())"
+        return f"alias(Tensor, {name}, {places}, None)"
 
     def _call(self, node: Node) -> None:
         if node in self.var:
@@ -410,7 +410,7 @@ class _Writer:
             return name
         if same:
             shift //= val.element_size()
-            offset = f"{name}.storage_offset()" + (f" + {self._text(shift)}" if shift != 0 else "")
+            offset = f"{name}.storage_offset() + {self._text(shift)}" if shift != 0 else "None"
             return f"alias(Tensor, {name}, {self._text(size)}, {self._text(stride)}, {offset})"
         self.names[val.dtype.name] = val.dtype
         offset = (

@@ -13,7 +13,15 @@ from flambeau._src.ir.node import Node
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import OpOverload, overload_of
 
-__all__ = ["collapse_views", "drop_aliases", "drop_dead", "merge_equal", "op_of", "tidy"]
+__all__ = [
+    "collapse_views",
+    "drop_aliases",
+    "drop_dead",
+    "merge_equal",
+    "op_of",
+    "straight",
+    "tidy",
+]
 
 _ITSELF = frozenset({"alias", "detach", "lift_fresh"})
 
@@ -127,6 +135,26 @@ def collapse_views(graph: Graph) -> None:
             node.args = (root, list(val.shape), list(val.stride()), val.storage_offset())
             node.kwargs = {}
     drop_dead(graph)
+
+
+def straight(graph: Graph) -> Graph:
+    """A copy in which a view of views that shows just what one of them shows is that one. Results
+    stay objects of their own."""
+    made = Graph()
+    made.output(made.graph_copy(graph, {}))
+    results = set(made.output_node().all_input_nodes)
+    for node in list(made.nodes):
+        source = _viewed(node)
+        while source is not None and not _same_geometry(node, source):
+            source = _viewed(source)
+        if source is None or (
+            node in results and (source in results or source.op != "call_function")
+        ):
+            continue
+        node.replace_all_uses_with(source)
+        results = set(made.output_node().all_input_nodes)
+    drop_dead(made)
+    return made
 
 
 def _viewed(node: Node) -> Node | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from flambeau._src.ir import provenance
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node, map_arg
-from flambeau._src.ops.overload import OperatorNamespace, OpOverload, OpOverloadPacket
+from flambeau._src.ops.overload import OpOverload
 
 __all__ = ["NodeFailed", "attribute", "printed", "stepwise"]
 
@@ -49,21 +50,22 @@ def attribute(attributes: Mapping[str, Any], name: str) -> Any:
     return found
 
 
-class _Bound:
-    """`torch` as a printed graph reads it, with other callables in the place of overloads: what
-    `bind` gives for one, where it gives something."""
+def _bound(text: str, scope: dict[str, Any], bind: Callable[[OpOverload], Any]) -> str:
+    """The text with other callables in the place of overloads, as globals of `scope`: what `bind`
+    gives for one, where it gives something."""
 
-    def __init__(self, real: Any, bind: Callable[[OpOverload], Any]) -> None:
-        self._real, self._bind = real, bind
+    def named(found: re.Match[str]) -> str:
+        overload: Any = scope["torch"]
+        for part in found[0].split(".")[1:]:
+            overload = getattr(overload, part)
+        other = bind(overload) if isinstance(overload, OpOverload) else None
+        if other is None:
+            return found[0]
+        name = found[0].replace(".", "_")
+        scope[name] = other
+        return name
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        if isinstance(found, OpOverload):
-            found = self._bind(found) or found
-        elif name == "ops" or isinstance(found, (OperatorNamespace, OpOverloadPacket)):
-            found = _Bound(found, self._bind)
-        self.__dict__[name] = found
-        return found
+    return re.sub(r"\btorch\.ops(?:\.\w+){3}", named, text)
 
 
 def printed(
@@ -75,11 +77,11 @@ def printed(
     """
     code = graph.python_code("self")
     file = f"<graph {next(_number)}>"
-    linecache.cache[file] = (len(code.src), None, code.src.splitlines(True), file)
-    scope = dict(code.globals)
+    scope, text = dict(code.globals), code.src
     if bind is not None and "torch" in scope:
-        scope["torch"] = _Bound(scope["torch"], bind)
-    exec(compile(code.src, file, "exec", dont_inherit=True), scope)
+        text = _bound(text, scope, bind)
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    exec(compile(text, file, "exec", dont_inherit=True), scope)
     function: Callable[..., Any] = scope["forward"].__get__(_Attributes(attributes))
     return function
 

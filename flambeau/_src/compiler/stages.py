@@ -15,6 +15,7 @@ from flambeau._src.compiler import aot, assemble, joint, partition, replay
 from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.history import Entry, Origin
+from flambeau._src.compiler.passes import straight
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
@@ -137,7 +138,7 @@ def _left_alone(work: Work, run: Callable[..., Any]) -> Callable[..., Any]:
 def _print_half(work: Work) -> Any:
     """Operators of a half run eager, beneath autograd: by C where no mode is to see them."""
     run = _left_alone(work, replay.printed(work.graph, work.attributes))
-    quick = _left_alone(work, replay.printed(work.graph, work.attributes, _by_c))
+    quick = _left_alone(work, replay.printed(straight(work.graph), work.attributes, _by_c))
 
     def call(inputs: Sequence[Any]) -> Any:
         grad = state.set_grad(False)
