@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src.core.symint import SymBool
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.views import sym_true
 
@@ -35,6 +36,10 @@ class AssertAsync(Declaration):
     schema = "_assert_async(Tensor self) -> ()"
     public = "function"
     differentiable = False
+    whole = True
+
+    def decompose(self: Tensor) -> None:
+        aten._assert_async(self, "Expected Tensor with single nonzero value, but got zero")
 
     def run(self: Tensor) -> None:
         if not self:
@@ -90,6 +95,10 @@ class SymConstrainRangeForSize(Declaration):
     schema = "sym_constrain_range_for_size(Scalar size, *, int? min=None, int? max=None) -> ()"
     public = "function"
     differentiable = False
+    whole = True
+
+    def decompose(size: Any, min: int | None, max: int | None) -> None:
+        aten.sym_constrain_range(size, min=0 if min is None else min, max=max)
 
     def run(size: Any, min: int | None, max: int | None) -> None:
         _within(size, 0 if min is None else min, max)

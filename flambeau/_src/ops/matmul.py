@@ -251,6 +251,11 @@ class Mv(Opaque):
     schema = "mv(Tensor self, Tensor vec) -> Tensor"
     out = "out"
     autocast = "lower"
+    whole = True
+
+    def decompose(a: Tensor, v: Tensor) -> Tensor:
+        Mv.meta(a, v)
+        return aten.squeeze(aten.mm(a, aten.unsqueeze(v, 1)), 1)
 
     def meta(a: Tensor, v: Tensor) -> TensorSpec:
         if a.dim() != 2 or v.dim() != 1:
@@ -284,6 +289,11 @@ class Dot(Opaque):
 
     schema = "dot(Tensor self, Tensor tensor) -> Tensor"
     out = "out"
+    whole = True
+
+    def decompose(a: Tensor, b: Tensor) -> Tensor:
+        Dot.meta(a, b)
+        return aten.reshape(aten.mm(aten.unsqueeze(a, 0), aten.unsqueeze(b, 1)), ())
 
     def meta(a: Tensor, b: Tensor) -> TensorSpec:
         if a.dim() != 1 or b.dim() != 1:

@@ -637,6 +637,18 @@ class Trilinear(Opaque):
                 shape.append(max(p[i] for p in parts))
         return TensorSpec(shape, a.dtype, a.device)
 
+    whole = True
+
+    def decompose(
+        a: Tensor, b: Tensor, c: Tensor, ea: Any, eb: Any, ec: Any, sumdim: Any, unroll: int
+    ) -> Tensor:
+        kind = a.dtype if a.dtype.itemsize > 2 else dt.float32
+        parts = ((a, ea), (b, eb), (c, ec))
+        a, b, c = (_spread_at(t.to(kind), e) for t, e in parts)
+        made = aten.mul(aten.mul(a, b), c)
+        made = aten.sum(made, list(sumdim)) if sumdim else made
+        return aten.contiguous(made.to(parts[0][0].dtype))
+
     def kernel(
         out: Tensor,
         a: Tensor,

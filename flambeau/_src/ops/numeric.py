@@ -308,7 +308,7 @@ for _name, _head, _inplace in (
 # ---- divisors ----
 
 
-def _whole(name: str) -> None:
+def _divisors(name: str, decompose: Any = None) -> None:
     def check(x: Any, y: Any) -> None:
         common = result_type((x, y))
         if not dt.is_integral(common) or common is dt.bool_:
@@ -330,12 +330,18 @@ def _whole(name: str) -> None:
         "__doc__": f"The {name} of integers.", "__module__": __name__, "check": check,
         "schema": f"{name}(Tensor self, Tensor other) -> Tensor", "values": staticmethod(values),
         "samples": samples, "error_samples": error_samples, "reference": f"numpy.{name}",
-        "differentiable": False,
+        "differentiable": False, "whole": decompose is not None, "decompose": decompose,
     })  # fmt: skip
 
 
-_whole("gcd")
-_whole("lcm")
+def _least_multiple(x: Tensor, y: Tensor) -> Tensor:
+    shared = aten.gcd(x, y)
+    part = aten.div(x, aten.masked_fill(shared, aten.eq(shared, 0), 1), rounding_mode="trunc")
+    return aten.abs(aten.mul(part, y))
+
+
+_divisors("gcd")
+_divisors("lcm", _least_multiple)
 
 
 # ---- what is no number made one ----

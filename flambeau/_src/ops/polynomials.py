@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.numeric import Computed, refuse
@@ -75,12 +76,21 @@ def _declare(name: str) -> None:
             )
             return getattr(aten, f"special_{name}")(x, n)
 
+        def plain(x: Tensor, n: Tensor) -> Tensor:
+            """The polynomial that is not shifted, at 2x - 1; all are computed in float64."""
+            check(x, n)
+            kind = result_type((x, n))
+            kind = kind if kind.is_floating_point else state.process.default_dtype
+            at = aten.sub(aten.mul(x.to(dt.float64), 2), 1)
+            return getattr(aten, f"special_{name.removeprefix('shifted_')}")(at, n).to(kind)
+
+        body = decompose if overload else plain if name.startswith("shifted_") else None
         type(name, (Computed,), {
             "__doc__": f"The {name.replace('_', ' ')} of degree n at x.", "__module__": __name__,
             "schema": f"special_{name}{overload}({arguments}) -> Tensor", "inplace": False,
             "out": out, "promotion": "int_to_float", "public": "", "check": check,
             "values": staticmethod(values), "differentiable": False, "number_operands": True,
-            "takes16": False, **({"decompose": decompose} if overload else {}),
+            "takes16": False, "decompose": body, "whole": body is plain,
         })  # fmt: skip
 
 

@@ -144,6 +144,75 @@ def _stride(shape: Sequence[int], like: Tensor) -> Any:
     )
 
 
+# ---- the same by operators, for graphs ----
+
+
+def in_(x: Tensor) -> dt.dtype:
+    """The dtype in which x is resampled."""
+    return dt.float64 if x.dtype is dt.float64 else dt.float32
+
+
+def _step(x: Tensor, n: Any, m: Any, align: bool, scale: float | None, kind: dt.dtype) -> Any:
+    """`ratio`, as a number of that dtype in a tensor."""
+
+    def number(v: Any) -> Tensor:
+        return aten.full((), v, dtype=kind, device=x.device)
+
+    if align:
+        wide = aten.full((), n - 1, dtype=dt.float64, device=x.device) / (m - 1) if m > 1 else None
+        return number(0) if wide is None else wide.to(kind)
+    if scale is not None and scale > 0:
+        return number(1.0 / scale)
+    return number(n) / number(m)
+
+
+def _count(x: Tensor, m: Any, kind: dt.dtype) -> Tensor:
+    return aten.arange(m, device=x.device).to(kind)
+
+
+def nearest(mode: str, x: Tensor, n: Any, m: Any, scale: Any, kind: dt.dtype) -> Tensor:
+    """The place in an input of n of each of m places."""
+    out, step = _count(x, m, kind), _step(x, n, m, False, scale, kind)
+    at = out * step if mode == "nearest" else (out + 0.5) * step
+    return aten.clamp(aten.floor(at.to(dt.float32)).to(dt.int64), max=n - 1)
+
+
+def neighbours(
+    mode: str, x: Tensor, n: Any, m: Any, align: bool, scale: Any, kind: dt.dtype
+) -> list[tuple[Tensor, Any]]:
+    """`taps`, as tensors."""
+    out, step = _count(x, m, dt.float64), _step(x, n, m, align, scale, dt.float64)
+    if mode == "linear" and n == m and (align or scale is None or scale <= 0 or scale == 1):
+        return [(aten.arange(n, device=x.device), None)]
+    at = out * step if align else (out + 0.5) * step - 0.5
+    if mode == "linear":
+        at = aten.clamp(at, min=0)
+    low = aten.clamp(aten.floor(at).to(dt.int64), max=n - 1)
+    t = aten.clamp(at - low, 0, 1)
+    if mode == "linear":
+        return [(low, (1 - t).to(kind)), (aten.clamp(low + 1, max=n - 1), t.to(kind))]
+    return [
+        (aten.clamp(low - 1 + i, 0, n - 1), w.to(kind))
+        for i, w in enumerate(_cubic_weights(t, _CUBIC))
+    ]
+
+
+def spread(pairs: list[tuple[Tensor, Any]], n: Any, kind: dt.dtype) -> Tensor:
+    """`matrix`, as a tensor."""
+    at = pairs[0][0]
+    m = aten.zeros((at.shape[0], n), dtype=kind, device=at.device)
+    rows = aten.arange(at.shape[0], device=at.device)
+    for where, w in pairs:
+        w = aten.ones((), dtype=kind, device=at.device) if w is None else w
+        m = aten.index_put(m, [rows, where], w, True)
+    return m
+
+
+def _product(t: Tensor, m: Tensor, axis: int) -> Tensor:
+    turned = aten.movedim(t, axis, -1)
+    return aten.movedim(aten.matmul(aten.contiguous(turned), m), -1, axis)
+
+
 class Resampling:
     """What one mode in d dimensions is: its operator, the backward and the composite `.vec`."""
 
@@ -201,6 +270,34 @@ class Resampling:
             a = total
         store(out, np.clip(np.rint(a), 0, 255) if x.dtype is dt.uint8 else a)
 
+    def decompose(self, x: Tensor, size: Any, *rest: Any) -> Tensor:
+        """By operators: weighted sums of what index tensors name."""
+        self.meta(x, size, *rest)
+        align, scales = self.parts(rest)
+        fmt = layout.channels_last if _stride(x.shape, x) and self.d == 2 else None
+        fmt = layout.channels_last_3d if _stride(x.shape, x) and self.d == 3 else fmt
+        fmt = layout.contiguous_format if fmt is None else fmt
+        kind, made = in_(x), x
+        if not self.linear:
+            where = [None, None]
+            for i in range(self.d):
+                at = nearest(self.mode, x, x.shape[2 + i], size[i], scales[i], kind)
+                where.append(aten.reshape(at, (-1,) + (1,) * (self.d - 1 - i)))
+            return aten.contiguous(aten._unsafe_index(x, where), memory_format=fmt)
+        made = x.to(kind)
+        for i in range(self.d - 1, -1, -1):
+            n, axis = x.shape[2 + i], 2 + i
+            total = None
+            for at, w in neighbours(self.mode, x, n, size[i], align, scales[i], kind):
+                part = aten.index_select(made, axis, at)
+                if w is not None:
+                    part = part * aten.reshape(w, (-1,) + (1,) * (self.d - 1 - i))
+                total = part if total is None else total + part
+            made = total
+        if x.dtype is dt.uint8:
+            made = aten.clamp(aten.round(made), 0, 255)
+        return aten.contiguous(made.to(x.dtype), memory_format=fmt)
+
     def vjp(self, b: Any, g: Any, x: Any, size: Any, *rest: Any) -> Any:
         return getattr(aten, self.name + "_backward")(g, size, x.shape, *rest)
 
@@ -236,6 +333,24 @@ class Resampling:
                 m = matrix(taps(self.mode, n, size[i], align, scales[i], kind), n, kind)
             a = _along(a, m, 2 + i)
         store(out, a)
+
+    def back_decompose(self, g: Tensor, size: Any, shape: Any, *rest: Any) -> Tensor:
+        """By operators: products with the matrices of the forward."""
+        self.back_meta(g, size, shape, *rest)
+        align, scales = self.parts(rest)
+        last = _stride(shape, g) is not None
+        fmt = layout.channels_last if last and self.d == 2 else layout.contiguous_format
+        fmt = layout.channels_last_3d if last and self.d == 3 else fmt
+        kind = in_(g)
+        made = g.to(kind)
+        for i in range(self.d):
+            n = shape[2 + i]
+            if self.linear:
+                m = spread(neighbours(self.mode, g, n, size[i], align, scales[i], kind), n, kind)
+            else:
+                m = spread([(nearest(self.mode, g, n, size[i], scales[i], kind), None)], n, kind)
+            made = _product(made, m, 2 + i)
+        return aten.contiguous(made.to(g.dtype), memory_format=fmt)
 
     def back_vjp(self, b: Any, gg: Any, g: Any, size: Any, shape: Any, *rest: Any) -> Any:
         return self.call(gg, size, *rest)
@@ -307,6 +422,8 @@ def declare_resampling(name: str, d: int, mode: str, smooth: bool = False) -> No
             "__doc__": f"Resize the spatial dimensions ({mode}).",
             "meta": lambda *a: r.meta(*a),
             "kernel": lambda *a: r.kernel(*a),
+            "decompose": None if smooth else lambda *a: r.decompose(*a),
+            "whole": not smooth,
             "vjp": lambda *a: r.vjp(*a),
             "samples": lambda s: r.samples(s),
             "out": "out",
@@ -322,6 +439,8 @@ def declare_resampling(name: str, d: int, mode: str, smooth: bool = False) -> No
             "__doc__": f"The gradient of {name}.",
             "meta": lambda *a: r.back_meta(*a),
             "kernel": lambda *a: r.back_kernel(*a),
+            "decompose": None if smooth else lambda *a: r.back_decompose(*a),
+            "whole": not smooth,
             "vjp": lambda *a: r.back_vjp(*a),
             "out": "grad_input",
             "out_args": ("grad_input",),
