@@ -45,6 +45,7 @@ from flambeau._src.capture.transforms import Pullback
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
 from flambeau._src.interp.fake import FakeTensor
+from flambeau._src.ir.node import Node
 from flambeau._src.ir.sym_node import expression_of
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class Rebuild:
             for info in s.numbers.values():
                 if info.fake is value or expression_of(info.fake) == expression_of(value):
                     return Plan(value, "source", extra=info.source)
-            s.recorder.node_of(value)
+            if not isinstance(s.recorder.node_of(value), Node):  # what is known by now settles it
+                return Plan(numbers(value), "const")
             return Plan(value, "output")
         if kind is FakeTensor:
             info = s.tensors.get(id(value))
