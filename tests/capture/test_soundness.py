@@ -32,6 +32,19 @@ class _Point:
     __hash__ = None  # type: ignore[assignment]
 
 
+def _grows(n: int) -> tuple[int, int]:
+    for i in range(40):
+        n = (n ^ (n >> 1)) + (n // 3) * (i & n)
+    return n, (n % 5 + 1) ** 20
+
+
+def test_expressions_of_symbols_are_bounded() -> None:
+    compiler = Compiler(Options(lookup("eager"), everything=True))
+    for n in (3, 4, 11, 10**400, -7):
+        assert frames.run_with(compiler, _grows, (n,)) == _grows(n)
+    assert not [note for entry in compiler.skipped for note in entry.contained]
+
+
 def test_relations_of_a_symbol_with_itself_are_known() -> None:
     compiler = Compiler(Options(lookup("eager"), everything=True))
     for n in (3, 4, -3, 7):

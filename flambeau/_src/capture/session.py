@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import modes
+from flambeau._src.capture import modes, sizes
 from flambeau._src.capture.guards import Guard, GuardLog
 from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
@@ -158,7 +158,8 @@ class Session:
                         "Read what is needed of it before.",
                     )
         try:
-            return fn(*args, **kwargs)
+            found = fn(*args, **kwargs)
+            return sizes.bounded(self, found) if type(found) in sizes.SYMBOLIC else found
         except _FAKE_LIMITS as limit:
             raise limit_of(limit) from None
         except Exception as error:

@@ -15,7 +15,8 @@ from flambeau._src.capture.source import CallSource, ItemSource, LocalSource, So
 from flambeau._src.core.size import Size
 from flambeau._src.core.symint import SymBool, SymFloat, SymInt
 from flambeau._src.interp.sizes import Dims
-from flambeau._src.ir.integers import Range
+from flambeau._src.ir.conditions import Condition, Real
+from flambeau._src.ir.integers import Expr, Range
 from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ir.sym_node import SymNode, expression_of, sym_int
 
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = [
-    "NumberInfo", "SYMBOLIC", "add_guards", "fixed", "is_symbolic", "loosened", "number", "numbers",
+    "NumberInfo", "SYMBOLIC", "add_guards", "bounded", "fixed", "is_symbolic", "loosened", "number", "numbers",
     "policy", "symbols_in",
 ]  # fmt: skip
 
+_LONG = 200  # parts of an expression; longer ones are followed no more
+_WIDE = 1 << 63  # ints beyond are constants
 #: What stands for numbers that are not fixed.
 SYMBOLIC: Mapping[type, type] = {SymInt: int, SymFloat: float, SymBool: bool}
 
@@ -91,7 +94,7 @@ def number(session: Session, value: int | float, source: Source) -> Any:
             seen[0] = None
         if seen[0] is not None:
             return None
-    if not math.isfinite(value):
+    if not math.isfinite(value) if floating else abs(value) >= _WIDE:
         return None
     known = session.numbers.get(source)
     if known is None:
@@ -228,6 +231,35 @@ def fixed(v: Any) -> bool:
     """Whether a symbolic number is a number after all."""
     e = expression_of(v)
     return isinstance(e, (int, float)) or getattr(e, "constant", None) is not None
+
+
+def bounded(session: Session, v: Any) -> Any:
+    """A symbolic number, or the number that it is now where its expression grew too long: then the
+    numbers from outside that are in it are fixed."""
+    if _length(expression_of(v), _LONG) > 0:
+        return v
+    names = symbols_in(v)
+    for info in session.numbers.values():
+        if not names.isdisjoint(symbols_in(info.fake)):
+            numbers(info.fake)
+    return numbers(v)
+
+
+def _length(e: Any, left: int) -> int:
+    """What is left of a number of parts when those of an expression are taken away."""
+    if isinstance(e, Expr):
+        for monomial in e.terms:
+            for atom, _ in monomial:
+                left -= 1
+                for part in atom.args if left > 0 else ():
+                    left = _length(part, left)
+    elif isinstance(e, Real):
+        for part in e.args:
+            left = _length(part, left - 1) if left > 0 else left
+    elif isinstance(e, Condition):
+        for part in (*e.sides, *e.parts):
+            left = _length(part, left - 1) if left > 0 else left
+    return left
 
 
 def symbols_in(v: Any) -> frozenset[str]:

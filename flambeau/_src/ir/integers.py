@@ -90,7 +90,11 @@ def _plus(a: int | None, b: int | None) -> int | None:
 
 
 def _times(a: float, b: float) -> float:
-    return 0 if a == 0 or b == 0 else a * b
+    if a == 0 or b == 0:
+        return 0
+    if isinstance(a, float) or isinstance(b, float):  # infinite; ints may be beyond all floats
+        return math.inf if (a > 0) == (b > 0) else -math.inf
+    return a * b
 
 
 ANY = Range(None, None)
@@ -234,6 +238,9 @@ class Expr:
 
     def __pow__(self, n: int) -> Expr:
         """A power with a constant exponent of at least 0."""
+        if len(self.terms) == 1:
+            ((monomial, c),) = self.terms.items()
+            return Expr({tuple((atom, power * n) for atom, power in monomial if n): c**n})
         made = Expr({(): 1})
         for _ in range(n):
             made = made * self

@@ -18,6 +18,7 @@ from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode, ShapeEnv
 
 __all__ = ["AsStands", "SymNode", "expression_of", "sym_int", "unknown"]
 
+_POWERS = 16  # of a sum, which are multiplied out
 _ALWAYS = frozenset(("add", "sub", "mul"))  # for ints that are expressions nothing is asked
 
 
@@ -163,6 +164,8 @@ class SymNode:
         a, b = self._as_number(), other._as_number()
         if isinstance(a, Expr) and isinstance(b, Expr):
             exponent = self.env.number(b, "an exponent")
+            if exponent > _POWERS and len(a.terms) > 1:
+                return self._int(expr(self.env.number(a, "a base") ** exponent))
             if exponent >= 0:
                 return self._int(a**exponent)
             self._must(a, "!=", 0, "a divisor is not zero")
