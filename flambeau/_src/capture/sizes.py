@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = [
-    "NumberInfo", "SYMBOLIC", "add_guards", "bounded", "fixed", "is_symbolic", "loosened", "number", "numbers",
-    "policy", "symbols_in",
+    "NumberInfo", "SYMBOLIC", "add_guards", "bounded", "fixed", "is_symbolic", "loosened", "number",
+    "numbers", "policy", "symbols_in",
 ]  # fmt: skip
 
 _LONG = 200  # parts of an expression; longer ones are followed no more
