@@ -283,9 +283,13 @@ class GradLevel:
         self.level.__enter__()
         self.mode.__enter__()
         thread.grad_levels += 1
+        for level in self.batches:
+            level.graded += 1
         return self
 
     def __exit__(self, *exc: object) -> None:
+        for level in self.batches:
+            level.graded -= 1
         thread.grad_levels -= 1
         self.mode.__exit__()
         self.level.__exit__()

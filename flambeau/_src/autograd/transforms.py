@@ -8,11 +8,11 @@ from typing import Any
 
 from flambeau._src.autograd.custom_transforms import call_custom
 from flambeau._src.autograd.engine import first_gradient
-from flambeau._src.autograd.pulling import GradLevel, pull
+from flambeau._src.autograd.pulling import GradLevel, pull, recorded
 from flambeau._src.autograd.saved import disable_hooks, enable_hooks
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp import batching, rendered  # noqa: F401  (fill tables)
+from flambeau._src.interp import batched_losses, batching, rendered  # noqa: F401  (fill tables)
 from flambeau._src.interp.dual import jvp_rule  # noqa: F401  (enters itself)
 from flambeau._src.interp.levels import Dual, Level, dual, info
 from flambeau._src.interp.vmap_api import vmap
@@ -129,7 +129,8 @@ def grad_and_value(
                     "APIs instead?"
                 )
             wanted, spec = tree_flatten(_chosen(entered, argnums, places))
-            grads = _gradients(level, [output], [first_gradient(output)], wanted)
+            seed = first_gradient(output) if _records(output) else None
+            grads = _gradients(level, [output], [seed], wanted)
             grad = tree_unflatten(grads, spec)
             value = level.leave(output)
             if has_aux:
@@ -137,6 +138,10 @@ def grad_and_value(
             return grad, value
 
     return wrapper
+
+
+def _records(t: Tensor) -> bool:
+    return any(r.requires_grad for r in recorded(t))
 
 
 def _gradients(

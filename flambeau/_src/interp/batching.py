@@ -73,7 +73,8 @@ SHIFT: dict[str, tuple[str, ...]] = {
     "linalg_eig": (), "linalg_lu_factor_ex": (), "_linalg_slogdet": (), "linalg_slogdet": (),
     "linalg_svd": (), "_linalg_solve_ex": (), "linalg_solve_triangular": (), "cholesky_solve": (),
     "cholesky_inverse": (), "linalg_householder_product": (), "linalg_matrix_exp": (),
-    "linalg_lu": (), "linalg_lu_solve": (), "_fft_c2c": ("dim",), "_fft_r2c": ("dim",),
+    "linalg_pinv": (), "linalg_lstsq": (), "linalg_lu": (),
+    "linalg_lu_solve": (), "_fft_c2c": ("dim",), "_fft_r2c": ("dim",),
     "_fft_c2r": ("dim",), "lift_fresh_copy": (),
 }  # fmt: skip
 _LEAST = {"trace": 2, "tril": 2, "triu": 2}
@@ -81,7 +82,10 @@ del SHIFT["renorm"], SHIFT["trace"]
 
 
 def shift(b: Batch, op: Op, args: Args) -> Any:
-    """Named dimensions moved by one, all tensors over the whole batch."""
+    """Named dimensions moved by one, all tensors over the whole batch; where no dimension is named
+    all of them are one."""
+    if op.base.name in _OF_ALL and all(a.name != "dim" or v is None for a, v in _named(op, args)):
+        return _of_all(b, op, args)
     first = next(v for v in args if isinstance(v, Tensor))
     n = first.dim()
     dims = SHIFT[op.base.name]
@@ -100,6 +104,19 @@ def shift(b: Batch, op: Op, args: Args) -> Any:
     if n == 0 and dims and op.base.name not in ("select", "unbind", "split"):
         result = _squeezed(result)
     return args[0] if op.variant == "inplace" else b.wrap(result)
+
+
+def _named(op: Op, args: Args) -> Any:
+    return zip(op.schema.args, args, strict=True)
+
+
+#: What takes one dimension, or all elements.
+_OF_ALL = frozenset(("median", "nanmedian", "count_nonzero"))
+
+
+def _of_all(b: Batch, op: Op, args: Args) -> Any:
+    found = getattr(aten, op.base.name)(aten.reshape(b.front(args[0]), (b.size, -1)), 1)
+    return b.wrap(found[0] if isinstance(found, tuple) else found)
 
 
 def _squeezed(result: Any) -> Any:
@@ -276,7 +293,15 @@ def diag_embed(b: Batch, op: Op, args: Args) -> Any:
 
 @rule("trace")
 def trace(b: Batch, op: Op, args: Args) -> Any:
+    if args[0].dim() != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {args[0].dim()}")
     return b.wrap(aten.sum(aten.diagonal(b.front(args[0]), 0, 1, 2), 1))
+
+
+@rule("_linalg_check_errors")
+def check_errors(b: Batch, op: Op, args: Args) -> Any:
+    codes, name, _ = args
+    return dispatch(op, (b.full(codes), name, False))
 
 
 # ---- matrix products ----
@@ -312,6 +337,23 @@ def dot(b: Batch, op: Op, args: Args) -> Any:
         return b.wrap(aten.mv(b.front(batched), single))
     column, row = aten.unsqueeze(b.front(y), -1), aten.unsqueeze(b.front(x), -2)
     return b.wrap(aten.squeeze(aten.squeeze(aten.matmul(row, column), -1), -1))
+
+
+@rule("addmv", "addr")
+def add_product(b: Batch, op: Op, args: Args) -> Any:
+    """What is added, and the product of a matrix or vector with a vector."""
+    x, first, second, beta, alpha = args
+    left, right = b.full(first), aten.unsqueeze(b.full(second), -1)
+    if op.base.name == "addmv":
+        product = aten.squeeze(aten.bmm(left, right), -1)
+    else:
+        product = aten.mul(aten.unsqueeze(left, -1), aten.transpose(right, 1, 2))
+    if alpha != 1:
+        product = aten.mul(product, alpha)
+    if beta != 0:
+        added = b.padded(x, first.dim() if op.base.name == "addr" else 1)
+        product = aten.add(product, aten.mul(added, beta) if beta != 1 else added)
+    return b.wrap(product)
 
 
 @rule("addmm", "baddbmm")
@@ -664,49 +706,6 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         for i, k in enumerate(s, n - len(s)):
             out[i] = k if out[i] == 1 else out[i]
     return tuple(out)
-
-
-# ---- losses ----
-
-
-@rule("nll_loss_forward")
-def nll_loss(b: Batch, op: Op, args: Args) -> Any:
-    x, target, w, reduction, ignore = args
-    if b.has(w):
-        return loop(b, op, args)
-    single = x.dim() == 1
-    rows = b.full(x) if single else folded(b, x)
-    labels = b.full(target) if single else folded(b, target)
-    losses = dispatch(op, (rows, labels, w, 0, ignore))[0]
-    kept = aten.ne(labels, ignore)
-    weights = (
-        kept.to(x.dtype)
-        if w is None
-        else aten.where(kept, aten.index(w, [aten.where(kept, labels, 0)]), 0.0)
-    )
-    losses, weights = aten.reshape(losses, (b.size, -1)), aten.reshape(weights, (b.size, -1))
-    total = aten.sum(weights, (1,))
-    if reduction == 0:
-        return b.wrap(aten.reshape(losses, (b.size, *target.shape))), aten.new_zeros(total, ())
-    result = aten.sum(losses, (1,))
-    return b.wrap((result / total if reduction == 1 else result, total))
-
-
-@rule("nll_loss_backward")
-def nll_loss_backward(b: Batch, op: Op, args: Args) -> Any:
-    g, x, target, w, reduction, ignore, total = args
-    if b.has(w):
-        return loop(b, op, args)
-    single = x.dim() == 1
-    rows = b.full(x) if single else folded(b, x)
-    labels = b.full(target) if single else folded(b, target)
-    gv = b.full(g)
-    if reduction == 1:
-        gv = gv / b.full(total)
-    gv = aten.reshape(gv, (b.size, -1))
-    each = aten.reshape(aten.expand(gv, (b.size, labels.numel() // b.size)), (-1,))
-    out = dispatch(op, (each, rows, labels, w, 0, ignore, aten.new_zeros(each, ())))
-    return b.wrap(aten.reshape(out, (b.size, *x.shape)))
 
 
 INPLACE.update((shift, write, masked_fill, index_along, index_put))

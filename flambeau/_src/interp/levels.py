@@ -31,7 +31,9 @@ Rule = Callable[["Level", Op, tuple[Any, ...]], Any]
 class Level:
     """One active transform. `kind`: 'vmap', 'jvp', 'dual' (forward_ad.dual_level) or 'grad'."""
 
-    __slots__ = ("alive", "batch_size", "before", "kind", "number", "randomness", "serial")
+    __slots__ = (
+        "alive", "batch_size", "before", "graded", "kind", "number", "randomness", "serial"
+    )  # fmt: skip
 
     def __init__(self, kind: str, batch_size: int = 0, randomness: str = "error") -> None:
         stack = thread.functorch
@@ -39,6 +41,7 @@ class Level:
         self.number = stack[-1].number + 1 if stack else 1
         self.batch_size = batch_size
         self.randomness = randomness
+        self.graded = 0  # of a vmap: how many `grad` levels are inside
         self.alive = True
         # What is made from now on is this level's own, and may be changed in place.
         self.serial = next(_serials) if kind in ("grad", "jvp") else 0
@@ -138,6 +141,8 @@ def batch(value: Tensor, dim: int, level: Level) -> Tensor:
     size, stride = list(value.shape), list(value.stride())
     del size[dim], stride[dim]
     t = _native.alias(Tensor, value, size, stride, value.storage_offset())
+    if level.graded and value.requires_grad:  # what the user's function is told
+        t._set_history(value.grad_fn, value.output_nr, True)
     t._bits = FUNCTORCH
     t.__dict__["_transform"] = Batched(level, value, dim)
     return t

@@ -242,7 +242,7 @@ def _keep_outputs(
     results = tuple(
         o
         if not isinstance(o, Tensor)
-        else _keep_output(o, i, node, names[i] if i < len(names) else "", waiting, carries[i])
+        else keep_output(o, i, node, names[i] if i < len(names) else "", waiting, carries[i])
         if i in kept
         else _native.geometry(o)
         for i, o in enumerate(outs)
@@ -269,7 +269,7 @@ def _keep(t: Any, values: bool, clone: bool, name: str, waiting: Waiting) -> Any
     return saved
 
 
-def _keep_output(
+def keep_output(
     t: Any, i: int, node: Any, name: str, waiting: Waiting, carries: bool = True
 ) -> Any:
     if not carries and seen_below(t):

@@ -13,6 +13,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import fill
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.batched_nodes import record, shows
 from flambeau._src.interp.levels import RULES, Batched, Beneath, Level, batch, info, plain
 from flambeau._src.interp.record import seen_below
 from flambeau._src.interp.vmap_api import user_rule
@@ -81,7 +82,14 @@ def vmap_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
         n = len(schema.positional)
         keywords = {a.name: v for a, v in zip(schema.args[n:], args[n:], strict=True)}
         return user_rule(level, user, args[:n], keywords)
-    with Beneath(level):
+    if level.graded and shows(level, op, args):
+        return record(level, op, args, lambda: _apply(b, op, args))
+    return _apply(b, op, args)
+
+
+def _apply(b: Batch, op: Op, args: tuple[Any, ...]) -> Any:
+    """The operator's rule, with the level off."""
+    with Beneath(b.level):
         rule = TABLE.get(op.base.name)
         if op.variant == "inplace" and op.decl.kind == "view":
             return _reshaped(b, op, args, rule)
