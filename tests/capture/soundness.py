@@ -17,6 +17,7 @@ import json
 import logging
 import subprocess
 import sys
+import sysconfig
 import time
 import unittest
 from pathlib import Path
@@ -78,6 +79,20 @@ def run(captured: bool, modules: list[str], only: str | None, seconds: float) ->
     }  # fmt: skip
 
 
+#: Folders as they stand in texts, the innermost first; what is recorded names files within them.
+_FOLDERS = sorted(
+    {f"{p}/" for p in (*sysconfig.get_paths().values(), Path(__file__).parents[2])},
+    key=len, reverse=True,
+)  # fmt: skip
+
+
+def relative(text: str) -> str:
+    """A text with the files of Python's library, and ours, by their paths within it."""
+    for folder in _FOLDERS:
+        text = text.replace(folder, "")
+    return text
+
+
 class _Counting(Compiler):
     """A compiler that is told how its captures went."""
 
@@ -86,7 +101,7 @@ class _Counting(Compiler):
         entries = self.entries
         broken = sum(bool(e.breaks) for e in entries)
         errors = collections.Counter(
-            f"{note.where}: {type(note.error).__name__}: {note.error}"[:300]
+            relative(f"{note.where}: {type(note.error).__name__}: {note.error}")[:300]
             for e in self.skipped for note in e.contained
         )  # fmt: skip
         return {
@@ -118,13 +133,14 @@ def compare(name: str, given: argparse.Namespace) -> dict[str, Any]:
         got = apart(name, True, given.only, given.seconds)
     except RuntimeError as e:
         print(f"CRASH {name}: {e}", flush=True)
-        return {**found, "crash": str(e)[:300], "new": {name: "crash"}}
+        return {**found, "crash": relative(str(e))[:300], "new": {name: "crash"}}
     new = {}
     for test, why in got["failed"].items():
         if test in plain["failed"]:
             continue
         print(f"NEW {test}: {why[-given.text :]}")
-        new[test] = DIFFERENT.get(test.removeprefix("test."), why.splitlines()[-1][:200])
+        last = relative(why.splitlines()[-1])[:200]
+        new[test] = DIFFERENT.get(test.removeprefix("test."), last)
     counts = got["counts"]
     top = {kind: _most(counts[kind], 5) for kind in ("breaks", "skips", "contained")}
     skipped, failed = (sum(counts[kind].values()) for kind in ("skips", "contained"))

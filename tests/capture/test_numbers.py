@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -182,3 +182,30 @@ def test_a_branch_on_such_a_number_breaks() -> None:
         strict = torch.compile(f, backend="eager", fullgraph=True)
         with pytest.raises(torch._dynamo.exc.Unsupported, match="data-dependent"):
             strict(x, torch.tensor(1))
+
+
+class _Pair(NamedTuple):
+    first: int
+    second: int
+
+
+def _texts(x: Any, pair: Any, at: int) -> Any:
+    pattern = "%r"
+    return x + at, pair[0], f"{pair}", "%r %s" % pair, pattern.__mod__(at), repr(pair)  # noqa: UP031  (what is tested)
+
+
+def _shifted(x: Any, pair: Any, at: int) -> Any:
+    parent = (at - 1) >> 1
+    item = [10, 20, 30, 40][parent]  # which fixes `at`
+    torch._dynamo.graph_break()
+    return x + item, parent
+
+
+@pytest.mark.parametrize("fn", [_texts, _shifted])
+def test_numbers_that_change_are_numbers_to_native_code(fn: Any) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend="eager")
+    for n in (5, 6, 7, 3):
+        args = torch.arange(6.0), _Pair(n, 2), n
+        assert not (found := differences(fn(*args), compiled(*args))), found
+    assert not [n for e in compiled.compiler().skipped for n in e.contained]

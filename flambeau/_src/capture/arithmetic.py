@@ -180,6 +180,8 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
         return s.call(method, (a, b), {})
     if type(method) is types.WrapperDescriptorType:
         owner = method.__objclass__
+        if method in _PERCENT:
+            return strings.percent(s, a, b)
         if type(a) is FakeTensor:
             if not _is_number(b):
                 return NotImplemented
@@ -198,6 +200,9 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
     if method is None:
         return NotImplemented
     return s.call(attributes.bind(s, method, a), (b,), {})
+
+
+_PERCENT = (str.__mod__, bytes.__mod__)
 
 
 def _is_number(value: Any) -> bool:

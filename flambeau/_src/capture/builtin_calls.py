@@ -190,6 +190,7 @@ def _all(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _stream(s: Session, it: Any) -> Any:
     while True:
+        s.went_on()
         try:
             value = iteration.next_(s, it)
         except Raised as raised:
@@ -551,12 +552,16 @@ ARITY: dict[Any, tuple[int, int]] = {
     **dict.fromkeys((operator.invert, operator.inv, operator.abs), (1, 1)),
     **dict.fromkeys((list, tuple, bool), (0, 1)),
     reversed: (1, 1),
+    itertools.tee: (1, 2),
+    functools.cmp_to_key: (1, 1),
     **dict.fromkeys((int, complex), (0, 2)),
     float: (0, 1),
     str: (0, 3),
     bytes: (0, 3),
 }
-KEYWORDS = frozenset((sum, max, min, sorted, round, pow, int, complex, str, bytes, print))
+KEYWORDS = frozenset(
+    (functools.cmp_to_key, sum, max, min, sorted, round, pow, int, complex, str, bytes, print)
+)
 
 
 def fits(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -584,6 +589,24 @@ def _join(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
     return s.native(bound, iteration.items(s, args[0]))
 
 
+def _popitem(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    """Done again as it was: taking the last item leaves a dict otherwise than deleting it does."""
+    s.heap.popped.add(id(bound.__self__))
+    return s.native(bound, *args, **kwargs)
+
+
+def _percent(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) != 1 or kwargs:
+        return s.native(bound, *args, **kwargs)
+    return strings.percent(s, bound.__self__, args[0])
+
+
+def _format_map(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
+    if len(args) == 1 and not kwargs and type(args[0]) is dict and strings.printable(args[0]):
+        return s.native(bound, numbers(args[0]))
+    raise Unsupported("Objects are formatted by `str.format_map`.", "Use an f-string.")
+
+
 def _str_format(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
     if all(map(strings.printable, (*args, *kwargs.values()))):
         return s.native(bound, *map(numbers, args), **{k: numbers(v) for k, v in kwargs.items()})
@@ -593,7 +616,10 @@ def _str_format(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
 METHODS: dict[tuple[str, bool], Any] = {
     ("join", True): _join,
     ("format", True): _str_format,
+    ("format_map", True): _format_map,
+    ("__mod__", True): _percent,
     ("sort", False): _list_sort,
+    ("popitem", False): _popitem,
 }
 
 

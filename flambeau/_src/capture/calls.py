@@ -106,6 +106,8 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     code = fn.__code__
     handler = builtin_calls.python_handler(s, fn, code)
     if handler is not None:
+        if library.kind_of_code(code) is None:
+            _guard_function(s, fn, args)
         return handler(s, args, kwargs)
     options = s.options
     disabled = options.is_disabled is not None and options.is_disabled(fn)
@@ -416,13 +418,6 @@ def run_pure(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return s.recorder.watch(fn, args, kwargs)
 
 
-#: Methods of containers that take an object as it is, a function too; others may call it.
-_TAKING = frozenset(
-    ("append", "appendleft", "insert", "add", "setdefault", "remove", "index", "count")
-    + ("__contains__",)
-)
-
-
 def native_method(
     s: Session, self_: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -435,8 +430,10 @@ def native_method(
     handler = builtin_calls.METHODS.get((name, isinstance(self_, (str, bytes))))
     if handler is not None:
         return handler(s, bound, args, kwargs)
-    if kind in NATIVE or isinstance(self_, (list, dict, set, tuple, frozenset)):
-        if isinstance(self_, (dict, set, frozenset)) and name in KEYED and args:
+    contains = kind in CONTAINERS or isinstance(self_, (list, dict, set, tuple, frozenset))
+    if kind in NATIVE or contains:
+        keyed = isinstance(self_, (dict, set, frozenset, types.MappingProxyType))
+        if keyed and name in KEYED and args:
             if name in ("update", "fromkeys"):
                 return _update(s, self_, bound, args, kwargs)
             check_key(s, args[0])
@@ -444,7 +441,7 @@ def native_method(
         if name == "__init__":
             rest = tuple([native_argument(s, a, True) for a in args])
             return s.recorder.watch(bound, rest, kwargs)
-        wraps = name not in _TAKING
+        wraps = name in ITERATING or not contains  # else an object is taken as it is
         if wraps:
             args = tuple([native_argument(s, v, name in ITERATING) for v in args])
             kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}
@@ -459,6 +456,9 @@ def native_method(
         return s.native(bound, *args, **kwargs)
     if isinstance(self_, BaseException) and s.heap.known(self_) is None:
         groups = name in ("split", "subgroup", "derive") and grade_all(args, kwargs) == PLAIN
+        if name == "with_traceback" and args == (None,):
+            s.passed.pop(id(self_), None)
+            s.raised.pop(id(self_), None)
         if groups or name in ("with_traceback", "add_note", "__init__"):
             return s.native(bound, *args, **kwargs)
     if is_reference(self_) and grade_all(args, kwargs) == PLAIN and name.startswith("__"):

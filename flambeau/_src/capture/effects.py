@@ -35,7 +35,7 @@ def effects(s: Session) -> list[Effect]:
     out: list[Effect] = []
     for known in list(s.heap.by_real.values()):
         if known.before is not None and type(known.inside) is not types.CellType:
-            changes = _container(known)
+            changes = _container(known, id(known.inside) in s.heap.popped)
             for kind in {e.kind for e in changes} - {"iterator"}:
                 check_writes(type(known.inside), kind)
             out += changes
@@ -58,13 +58,13 @@ def effects(s: Session) -> list[Effect]:
     return out
 
 
-def _container(known: Known) -> list[Effect]:
+def _container(known: Known, popped: bool) -> list[Effect]:
     twin = known.inside
     if type(twin) in SEQUENCE_ITERATORS:
         at = place(twin)
         return [] if at == known.before[0] else [Effect("iterator", known.source, None, at)]
     if isinstance(twin, dict):
-        return _dict(known, twin)
+        return _dict(known, twin, popped and type(twin) is dict)
     if isinstance(twin, (set, frozenset)):
         if set(twin) == known.before:
             return []
@@ -76,7 +76,7 @@ def _container(known: Known) -> list[Effect]:
     return [Effect(kind, known.source, None, now)]
 
 
-def _dict(known: Known, twin: dict[Any, Any]) -> list[Effect]:
+def _dict(known: Known, twin: dict[Any, Any], popped: bool) -> list[Effect]:
     now = list(twin.items())
     before = known.before
     keys = [k for k, _ in now]
@@ -90,9 +90,11 @@ def _dict(known: Known, twin: dict[Any, Any]) -> list[Effect]:
         ]
         return [Effect("item", known.source, k, v) for k, v in changed]
     left = [kv for kv in before if any(kv[0] is k for k in keys)]
-    if left and same_items(keys[: len(left)], [k for k, _ in left]):
+    popped = popped and same_items([k for k, _ in left], [k for k, _ in before[: len(left)]])
+    if (left or popped) and same_items(keys[: len(left)], [k for k, _ in left]):
         gone = [kv[0] for kv in before if not any(kv[0] is k for k in keys)]
-        out = [Effect("delete item", known.source, k) for k in gone]
+        how = "pop item" if popped else "delete item"
+        out = [Effect(how, known.source, k) for k in gone]
         for i, (k, v) in enumerate(now):
             if i >= len(left) or not same_items([v], [left[i][1]]):
                 out.append(Effect("item", known.source, k, v))

@@ -180,6 +180,9 @@ class Emission:
         if kind == "delete item":
             code = rebuild.source(_of(effect)) + rebuild.value(effect.name)
             return [], code + make.delete_subscr()
+        if kind == "pop item":
+            code = rebuild.source(_of(effect)) + make.load_method("popitem") + make.call(0)
+            return [], code + make.pop_top()
         if kind == "delete attribute":
             args = rebuild.source(_of(effect)) + make.load_const(effect.name)
             return [], rebuild._call(object.__delattr__, args, 2) + make.pop_top()

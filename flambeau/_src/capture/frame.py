@@ -101,7 +101,7 @@ def capture(
             if stop is None and step == 0:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))
             stop, limit = step, found
-            if found.where is None:
+            if found.where is None and found.step is None:
                 found.where, found.stack = frame.where(), (frame.where(),)
         except Forbidden:
             raise
@@ -181,6 +181,10 @@ def _attempt(
             code = own  # `frame.code` may be another one that is equal
         return _captured(session, emission.region, code, [], [])
     assert limit is not None
+    if limit.where is None:  # further back than where it was seen
+        frame.at += 1
+        limit.where, limit.stack = frame.where(), (frame.where(),)
+        frame.at -= 1
     (reason,) = _breaks(limit, frame)
     emission = Emission(session, frame, _own_cells(frame))
     code, resumes = resume.broken(session, frame, emission)

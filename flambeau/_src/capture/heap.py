@@ -78,6 +78,7 @@ class Heap:
         #: the instance whose `__dict__` a dict is, or the proxy that shows it, by the dict
         self.dicts: dict[int, Any] = {}
         self.constants: dict[int, Any] = {}  # tuples that stand in codes
+        self.popped: set[int] = set()  # twins of dicts that `popitem` was called of
 
     # ---- entering ----
 

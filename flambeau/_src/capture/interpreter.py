@@ -197,6 +197,7 @@ def run(session: Session, frame: Frame) -> int:
                 goal = handler(session, frame, ins)
             except Raised as raised:
                 error = raised.error
+                session.passed.setdefault(id(error), (error, session.step))
                 if at not in frame.prepared.protected:
                     raise
             except Unsupported as limit:

@@ -153,13 +153,22 @@ def native_iterable(s: Session, value: Any) -> Any:
     return it if _is_native(it) else UserIterator(s, it)
 
 
+#: What gives its items without running anything.
+_AT_ONCE: frozenset[Any] = frozenset((range, str, bytes, set, frozenset, dict, collections.deque))
+
+
 def items(s: Session, value: Any, limit: int | None = None) -> list[Any]:
     """All items of an iterable (one more than `limit` at most)."""
-    if type(value) in (list, tuple):
+    kind = type(value)
+    if kind in (list, tuple):
+        return list(value)
+    if limit is None and kind in _AT_ONCE:
+        s.went_on(len(value))
         return list(value)
     it = iterator(s, value)
     found: list[Any] = []
     while limit is None or len(found) <= limit:
+        s.went_on()
         try:
             found.append(next_(s, it))
         except Raised as raised:

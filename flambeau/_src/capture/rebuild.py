@@ -235,6 +235,11 @@ class Rebuild:
         return Plan(value, "call", [tuple(value)], (tuple.__new__, (kind,)))
 
     def _exception(self, value: BaseException, kind: type) -> Plan:
+        inlined = self.session.passed.get(id(value))
+        if inlined is not None:  # its traceback has frames that only running makes
+            limit = Unsupported(f"A {kind.__name__} that an inlined call raised leaves the graph.")
+            limit.step = inlined[1]
+            raise limit
         state = {**_fields(value, kind), **value.__dict__}
         parts = [value.args, value.__cause__, value.__context__, *value.args, *state.values()]
         return Plan(value, "exception", parts, list(state))

@@ -108,6 +108,7 @@ class Session:
         self.leaves: dict[int, tuple[int, tuple[Any, ...]]] = {}
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
         self.raised: dict[int, tuple[Any, Any]] = {}  # what the outermost frame caught, and where
+        self.passed: dict[int, tuple[Any, int]] = {}  # what left an inlined instruction; the step
         self.scopes: dict[int, Any] = {}  # globals dicts that were read, by identity
         self.arguments: set[int] = set()  # the outermost frame's, by identity
         self.depth = 0
@@ -135,15 +136,17 @@ class Session:
         self.tensors.clear()
         self.raised.clear()
         self.hooks.clear()
+        self.passed.clear()
         self.loops.clear()
         self.scopes.clear()
         self.tensor_sources, self.sized, self.dropped = [], [], []
         self.frame = self.handled = None
 
-    def went_on(self) -> None:
-        """Count a jump, a call or an object; the graph ends where there were too many."""
-        self.moves += 1
-        if self.moves == self.longest:
+    def went_on(self, n: int = 1) -> None:
+        """Count jumps, calls, items or objects; the graph ends where there were too many."""
+        before = self.moves
+        self.moves = before + n
+        if before < self.longest <= self.moves:
             raise Unsupported(f"More than {self.longest} jumps, calls and objects are met.")
 
     def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ import itertools
 import re
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from flambeau._src.capture import classes, copies, iteration, natives, stand_ins
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.source import AttrSource, ItemSource
 from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -68,7 +70,20 @@ def _expression(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
 
 def _once(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """The wrapper that stops a `__repr__` that calls itself: there is none that does not end."""
-    return s.call(fn.__wrapped__, args, kwargs)
+    return s.call(_free(s, fn, "user_function"), args, kwargs)
+
+
+def _free(s: Session, fn: Any, name: str) -> Any:
+    """What a free variable of a function holds."""
+    place = fn.__code__.co_freevars.index(name)
+    cell = fn.__closure__[place]
+    if s.heap.is_made(fn):
+        return s.heap.read_cell(cell)
+    source = s.heap.find(fn)
+    if source is None:
+        return cell.cell_contents
+    at = ItemSource(AttrSource(source, "__closure__"), place)
+    return s.heap.enter(cell.cell_contents, AttrSource(at, "cell_contents"))
 
 
 class _Dispatches:
@@ -87,7 +102,7 @@ class _Dispatches:
 
 def _single_dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """A function of `functools.singledispatch`."""
-    if not args or "dispatch" not in fn.__dict__:
+    if not args or "dispatch" not in fn.__dict__ or not _remembers(fn.dispatch):
         return s.inline(fn, args, kwargs)
     kind = classes.type_of(s, args[0])
     found = s.native(fn.dispatch, kind)
@@ -98,8 +113,17 @@ def _single_dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     return s.call(found, args, kwargs)
 
 
+def _remembers(dispatch: Any) -> bool:
+    """Whether what it keeps for the next call is seen by nobody."""
+    cells = dict(zip(dispatch.__code__.co_freevars, dispatch.__closure__, strict=True))
+    cache = cells.get("dispatch_cache")
+    return cache is not None and type(cache.cell_contents) is weakref.WeakKeyDictionary
+
+
 def _dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
     """`dispatch` of such a function."""
+    if not _remembers(fn):
+        return s.inline(fn, args, kwargs)
     (kind,) = args
     source = s.heap.source_of(fn)
     if source is None:

@@ -137,7 +137,7 @@ def format_(s: Session, value: Any, spec: str) -> str:
 
 def percent(s: Session, text: Any, value: Any) -> Any:
     """`text % value`."""
-    value = numbers(value)
+    value = tuple(map(numbers, value)) if isinstance(value, tuple) else numbers(value)
     if not printable(value):
         raise Unsupported("Objects are formatted with %.", "Format them outside of the function.")
-    return s.native(type(text).__mod__, text, value)
+    return s.native((str if isinstance(text, str) else bytes).__mod__, text, value)

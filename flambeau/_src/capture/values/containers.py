@@ -226,6 +226,7 @@ _READS = ("__len__", "__iter__", "__getitem__", "keys", "items")
 _WRITES = {
     "item": ("__setitem__",),
     "delete item": ("__delitem__",),
+    "pop item": ("popitem",),
     "dict": ("clear", "update", "__setitem__"),
     "list": ("__setitem__",),
     "deque": ("clear", "extend", "append"),
