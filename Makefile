@@ -3,6 +3,7 @@
 # make test    build and run the tests; no PyTorch needed
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
 # make oracle-compiled  all of these samples through torch.compile: back ends, static and dynamic
+# make oracle-docstrings  the examples in PyTorch's docstrings, run on both
 # make bench   flambeau and PyTorch side by side
 # make build   the extension and the kernel pack, in place, for whoever works on them
 # make lint    style and types;  make format  rewrites the style;  make clean
@@ -62,7 +63,7 @@ $(1)/bin/python -c "$$LIST" $(2) $(3) > $(1)/requirements.txt
 $(1)/bin/pip install --quiet --disable-pip-version-check -r $(1)/requirements.txt
 endef
 
-.PHONY: all help demo test oracle oracle-compiled bench build lint format clean check-python
+.PHONY: all help demo test oracle oracle-compiled oracle-docstrings bench build lint format clean check-python
 all: test
 
 help:
@@ -139,6 +140,9 @@ oracle: build $(ORACLE)/stamp
 oracle-compiled: build $(ORACLE)/stamp
 	$(ORACLE)/bin/python -m tests.oracle.record --jobs $(JOBS)
 	$(TEST)/bin/python -m tests.oracle.compiled --jobs $(JOBS)
+
+oracle-docstrings: build $(ORACLE)/stamp
+	$(TEST)/bin/python -m tests.oracle.docstrings --torch-python $(ORACLE)/bin/python
 
 bench: build $(ORACLE)/stamp
 	$(TEST)/bin/python bench/eager.py --torch-python $(ORACLE)/bin/python

@@ -63,8 +63,8 @@ class Generator(_native.Generator):
         self.state_to(state.data_ptr())
         return state
 
-    def set_state(self, new_state: Tensor) -> None:
-        """Go on from a state that `get_state` gave (torch's or ours)."""
+    def set_state(self, new_state: Tensor) -> Generator:
+        """Go on from a state that `get_state` gave (torch's or ours). Returns the generator."""
         if not isinstance(new_state, Tensor):
             kind = type(new_state).__name__
             raise TypeError(f"expected a torch.ByteTensor, but got {kind}")
@@ -73,6 +73,7 @@ class Generator(_native.Generator):
         if not new_state.is_contiguous():
             raise RuntimeError("RNG state must be contiguous")
         self.state_from(new_state.data_ptr(), new_state.numel())
+        return self
 
     def clone_state(self) -> Generator:
         """A new generator that goes on from here by itself."""
