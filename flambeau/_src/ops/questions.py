@@ -50,17 +50,19 @@ def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:
             raise TypeError(
                 "The ambiguity_check argument must be a bool or a list of memory formats."
             )
-        if sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1:
-            raise RuntimeError(
-                "The tensor does not have unique dim order, or cannot map to exact one of the "
-                "given memory formats."
-            )
+        several = sum(self.is_contiguous(memory_format=f) for f in ambiguity_check) != 1
     elif not isinstance(ambiguity_check, bool):
         raise TypeError("The ambiguity_check argument must be a bool or a list of memory formats.")
-    elif ambiguity_check:
-        equal = any(strides[a] == strides[b] for a, b in itertools.pairwise(order))
-        if equal or 1 in sizes or 0 in strides:
+    else:
+        if ambiguity_check and 0 in strides:
             raise RuntimeError("The tensor does not have unique dim order.")
+        equal = any(strides[a] == strides[b] for a, b in itertools.pairwise(order))
+        several = ambiguity_check and (equal or 1 in sizes)
+    if several:
+        raise RuntimeError(
+            "The tensor does not have unique dim order, or cannot map to exact one of the given "
+            "memory formats."
+        )
     return tuple(order)
 
 
