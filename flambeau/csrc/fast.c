@@ -14,11 +14,32 @@ static int self_overlaps(Tensor *t) {
     for (int i = 0; i < t->ndim; i++) if (t->sizes[i] > 1 && !t->strides[i]) return 1;
     return 0;
 }
+static PyObject *out_name;
+/* What out= was given, NULL where it was not, or None. */
+static PyObject *given_out(PyObject *const *a, Py_ssize_t n, PyObject *kw) {
+    for (Py_ssize_t k = 0; kw && k < PyTuple_GET_SIZE(kw); k++)
+        if (PyTuple_GET_ITEM(kw, k) == out_name) return a[n + k] == Py_None ? NULL : a[n + k];
+    return NULL;
+}
+/* Whether results of that shape and dtype may be written into out as they come: it has them, nothing is
+   recorded, and an input that shares its bytes is the very same view. Else Python resizes, converts, or says why not. */
+static int fits(Tensor *out, int nd, const int64_t *sizes, DType *dtype, int ntens, Tensor **ts) {
+    if (Py_TYPE(out) != TensorType || !PLAIN(out) || out->dtype != dtype || out->ndim != nd || memcmp(sizes, out->sizes, nd * sizeof *sizes)) return 0;
+    if (out->flags & FL_T_INFERENCE || out->storage->flags & FL_S_READONLY || out->storage->device != ts[0]->storage->device || self_overlaps(out)) return 0;
+    if (out->born < fl_state.level || (fl_recording() && fl_requires_grad(out))) return 0;
+    for (int k = 0; k < ntens; k++) {
+        Tensor *t = ts[k];
+        if (t == out || t->storage != out->storage) continue;
+        if (t->offset != out->offset || t->ndim != nd || memcmp(t->sizes, out->sizes, nd * sizeof *sizes) || memcmp(t->strides, out->strides, nd * sizeof *sizes)) return 0;
+    }
+    return 1;
+}
 static int params(Fast *f, int code, PyObject *const *a, Py_ssize_t n, PyObject *kw, int64_t *slots, PyObject **values) {
     int floating = fl_dtypes[code]->flags & FL_FLOATING;
     for (int i = 0; i < f->nparams; i++) values[i] = f->ntensors + i < n ? a[f->ntensors + i] : f->defaults[i];
     if (kw) for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kw); k++) {
         int i = 0;
+        if (PyTuple_GET_ITEM(kw, k) == out_name) continue;        /* the caller's */
         for (; i < f->nparams; i++) if (PyTuple_GET_ITEM(kw, k) == f->names[i]) break;
         if (i == f->nparams) return 0;
         values[i] = a[n + k];
@@ -88,6 +109,8 @@ static int grad_needs(int nt, PyObject **args) {
 static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     int nt = f->ntensors, inplace = f->kind == FL_K_MAP_INPLACE;
     if (n < nt || n > nt + f->nparams) return NULL;
+    PyObject *into = given_out(a, n, kw);
+    if (into && (inplace || !IS_TENSOR(into))) return NULL;
     PyObject *args[4], *values[FL_MAXPARAMS]; Tensor *ts[4]; int ntens = 0, code = -1;
     Tensor *first = NULL;
     for (int i = 0; i < nt; i++) {
@@ -118,7 +141,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (needs < 0) return NULL;
     if (inplace && first->born < fl_state.level) return NULL;      /* made outside of a transform: refused in Python */
     if (needs) {
-        if (inplace || !f->node_type || f->swap || fl_dtypes[code]->flags & FL_COMPLEX || (mask = f->save[needs]) < 0) return NULL;
+        if (inplace || into || !f->node_type || f->swap || fl_dtypes[code]->flags & FL_COMPLEX || (mask = f->save[needs]) < 0) return NULL;
     }
     if (!first->numel && (ntens < nt || n > nt)) return NULL;      /* strides of empty results with numbers: Python's rule */
     Tensor *out; int trivial = 1; int64_t sizes[FL_MAXDIM], strides[FL_MAXDIM]; int nd = first->ndim;
@@ -136,7 +159,13 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
         Py_INCREF(out);
     } else {
         DType *od = f->out_bool ? fl_dtypes[FL_BOOL] : first->dtype;
-        if (trivial) out = fl_empty(nd, first->sizes, NULL, od, first->storage->device);
+        if (into) {
+            if (!trivial && (nd = fl_broadcast(ntens, ts, sizes)) < 0) { PyErr_Clear(); return NULL; }
+            out = (Tensor *)into;
+            if (!fits(out, nd, trivial ? first->sizes : sizes, od, ntens, ts)) return NULL;
+            trivial = trivial && out->contiguous;
+            Py_INCREF(out);
+        } else if (trivial) out = fl_empty(nd, first->sizes, NULL, od, first->storage->device);
         else {
             if ((nd = fl_broadcast(ntens, ts, sizes)) < 0) { PyErr_Clear(); return NULL; }
             fl_out_strides(ntens, ts, nd, sizes, strides);
@@ -161,7 +190,7 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
         }
         fl_run_map((fl_loop)f->loops[code], 1 + nt, ptr, out->ndim, out->sizes, (const int64_t (*)[FL_MAXDIM])st, slots);
     }
-    if (inplace) fl_bump(out);
+    if (inplace || into) fl_bump(out);
     else if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, nt, args, out, values, f->nparams, f->tail) < 0) { Py_DECREF(out); return NULL; }
     return (PyObject *)out;
 }
@@ -386,7 +415,7 @@ static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
 /* ---- the callables ---- */
 static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (fl_tape) return fl_taped_call(f, a, n, kw);
-    if (f->fast && IDLE()) {
+    if (f->fast && n <= f->most && IDLE()) {
         for (Fast *k = f->fast; k; k = k->other) {
             PyObject *r = k->call(k, a, n, kw);
             if (r) return r;
@@ -414,6 +443,7 @@ static PyObject *function_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     f->vc = vectorcall;
     f->name = Py_NewRef(name); f->qualname = Py_NewRef(qual ? qual : name); f->slow = Py_NewRef(slow);
     f->fast = fast == Py_None ? NULL : (Fast *)Py_NewRef(fast);
+    f->most = PY_SSIZE_T_MAX;
     return (PyObject *)f;
 }
 static int function_traverse(Function *f, visitproc visit, void *arg) { Py_VISIT(f->slow); Py_VISIT((PyObject *)f->fast); Py_VISIT(f->dict); return 0; }
@@ -433,12 +463,16 @@ static PyObject *function_fast(Function *f, void *c) { return Py_NewRef(f->fast 
 static PyMemberDef function_members[] = {
     {"__name__", T_OBJECT, offsetof(Function, name)}, {"__qualname__", T_OBJECT, offsetof(Function, qualname)}, {"slow", T_OBJECT, offsetof(Function, slow)}, {0}};
 static PyGetSetDef function_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {"fast", (getter)function_fast}, {0}};
-static PyObject *function_set_fast(Function *f, PyObject *fast) {
+/* _set_fast(fast, most): most positional arguments that it may be given. */
+static PyObject *function_set_fast(Function *f, PyObject *args) {
+    PyObject *fast; Py_ssize_t most = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(args, "O|n", &fast, &most)) return NULL;
     if (fast != Py_None && Py_TYPE(fast) != &FastType) { PyErr_SetString(PyExc_TypeError, "_set_fast(Fast or None)"); return NULL; }
+    f->most = most;
     Py_XSETREF(f->fast, fast == Py_None ? NULL : (Fast *)Py_NewRef(fast));
     Py_RETURN_NONE;
 }
-static PyMethodDef function_methods[] = {{"_set_fast", (PyCFunction)function_set_fast, METH_O},
+static PyMethodDef function_methods[] = {{"_set_fast", (PyCFunction)function_set_fast, METH_VARARGS},
     {"__reduce__", (PyCFunction)function_reduce, METH_NOARGS}, {0}};
 #define FUNCTION_TYPE(Name, tpname, repr, get, extra)                                                     \
     PyTypeObject Name = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = tpname, .tp_basicsize = sizeof(Function), \
@@ -661,5 +695,6 @@ static PyObject *f_gemm(PyObject *m, PyObject *args) {
 }
 static PyMethodDef functions[] = {{"set_slot", f_slot, METH_VARARGS}, {"set_blas", f_blas, METH_VARARGS}, {"gemm", f_gemm, METH_VARARGS}, {0}};
 int fl_fast_init(PyObject *m) {
+    if (!(out_name = PyUnicode_InternFromString("out"))) return -1;
     return fl_add_type(m, &FastType) || fl_add_type(m, &FunctionType) || fl_add_type(m, &MethodType) || PyModule_AddFunctions(m, functions) ? -1 : 0;
 }

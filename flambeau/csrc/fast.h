@@ -21,7 +21,8 @@ struct Fast {
     Fast *next, *also;                         /* parts that a composed call records as */
     fast_call call;
 };
-typedef struct { PyObject_HEAD vectorcallfunc vc; PyObject *name, *qualname, *slow; Fast *fast; PyObject *dict, *weakrefs; } Function;
+typedef struct { PyObject_HEAD vectorcallfunc vc; PyObject *name, *qualname, *slow; Fast *fast; PyObject *dict, *weakrefs;
+    Py_ssize_t most; } Function;      /* most: positional arguments that the fast path may take */
 extern PyTypeObject FastType, FunctionType, MethodType;
 PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);
 PyObject *fl_getitem(PyObject *self, PyObject *key);

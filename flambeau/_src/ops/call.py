@@ -66,18 +66,44 @@ def call_packet(
             raise refusal(packet, function, args, given)
         if len(outs) != many:
             raise TypeError(f"expected tuple of {many} elements but got {len(outs)}")
-        return named(op, dispatch(op.out_op, bound + outs), "_out")
+        return repeatable(function, op.out_op, args, given, bound + outs, bits, named)
     if fills and bits:
         bound = with_options(op, bound)
+    if wants:
+        return requiring(named(op, dispatch(op, bound)))
+    return repeatable(function, op, args, kwargs, bound, bits, named)
+
+
+def repeatable(
+    function: Any,
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: tuple[Any, ...],
+    bits: int,
+    shown: Callable[[Op, Any], Any],
+) -> Any:
+    """A call that C repeats (`csrc/tape.c`) when it comes again with the same geometry: C is told
+    what the call records, once `run` or the composite's body has been followed. `shown` gives the
+    result the form that `function` has it in."""
+    records = bits & state.RECORD
     if (
-        wants or bits & ~state.RECORD or not op.decl.repeatable
+        bits & ~state.RECORD or (records and op.variant == "out") or not op.decl.repeatable
         or not _native.prepare(function, args, kwargs, bound)
     ):  # fmt: skip
-        result = named(op, dispatch(op, bound))
+        return shown(op, dispatch(op, bound))
+    plain = dispatch(op, bound)
+    result = shown(op, plain)
+    if not records or op.decl.level == "composite":
+        record: tuple[Any, ...] | None = (None, None, None, 0, 0)
     else:
-        result = _prepared(op, args, kwargs, bound, bits)
-    if wants:
-        requiring(result)
+        record = slot("record_of")(op, (*args, *kwargs.values()), bound, plain)
+    kind = None if type(result) is type(plain) else type(result)
+    if record is None:
+        _native.describe(None, None, None, None, 0, 0, None)
+    else:
+        node_op, node_type, template, saves, carries = record
+        _native.describe(bound, node_op, node_type, template, saves, carries, kind)
     return result
 
 
@@ -104,26 +130,6 @@ def refusal(
     return Refusal(name, shown, args[1:] if method else args, kwargs, takes).error()
 
 
-def _prepared(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], bound: tuple[Any, ...], bits: int
-) -> Any:
-    """A call that C will repeat (`csrc/tape.c`) when it comes again with the same geometry: C is
-    told what the call records, once `run` or the composite's body has been followed."""
-    plain = dispatch(op, bound)
-    result = named(op, plain)
-    if not bits & state.RECORD or op.decl.level == "composite":
-        record: tuple[Any, ...] | None = (None, None, None, 0, 0)
-    else:
-        record = slot("record_of")(op, (*args, *kwargs.values()), bound, plain)
-    kind = None if type(result) is type(plain) else type(result)
-    if record is None:
-        _native.describe(None, None, None, None, 0, 0, None)
-    else:
-        node_op, node_type, template, saves, carries = record
-        _native.describe(bound, node_op, node_type, template, saves, carries, kind)
-    return result
-
-
 def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The options that a call from Python states even where the user did not, as modes see them."""
     filled = list(args)
@@ -137,11 +143,12 @@ def with_options(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(filled)
 
 
-def named(op: Op, result: Any, suffix: str = "") -> Any:
+def named(op: Op, result: Any) -> Any:
     """Several results come as a named tuple where torch gives one (torch.return_types.max)."""
     if type(result) is tuple and len(result) > 1 and op.namespace == "aten":
         fields = [r.name for r in op.base.schema.returns]
         if all(fields):
+            suffix = "_out" if op.variant == "out" else ""
             return slot("return_type")(op.base.name + suffix, tuple(fields), result)
     return result
 

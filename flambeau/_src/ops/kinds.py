@@ -19,7 +19,15 @@ from flambeau._src.core import state
 from flambeau._src.core.layout import contiguous_strides
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, check_cast, copy_into, overlaps_itself, resize_output
+from flambeau._src.ops.call import (
+    aten,
+    check_cast,
+    check_no_self_overlap,
+    check_partial_overlap,
+    copy_into,
+    overlaps_itself,
+    resize_output,
+)
 from flambeau._src.ops.op import Declaration, Op, TensorSpec, Undeclared
 from flambeau._src.ops.promote import number_type, result_type
 
@@ -318,6 +326,9 @@ class Pointwise(Declaration):
             return False
         (target,) = outs
         spec = cls.infer(op, args)
+        if target.shape == spec.shape:  # another one is resized, and may come to lie elsewhere
+            check_no_self_overlap(target)
+            check_partial_overlap(target, args)
         if (
             spec.dtype is not target.dtype
             or any(

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
+from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.bind import bind, rename
-from flambeau._src.ops.call import call_bits, dispatch
+from flambeau._src.ops.call import call_bits, dispatch, repeatable
 from flambeau._src.ops.op import PACKETS, Op, Packet, resolve_lazy
 from flambeau._src.ops.signature import FunctionSchema
 from flambeau._src.ops.tags import Tag, tags_of
@@ -49,6 +50,7 @@ class OpOverload:
         )
         self.__module__ = f"flambeau._ops.{op.namespace}"
         self._cached: dict[str, Any] = {}
+        self._function = _served(self.__name__, self._call, lambda: op)
 
     def __repr__(self) -> str:
         return (
@@ -154,10 +156,40 @@ class OpOverload:
         return bound
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if call_bits(args, kwargs, 0) & _PUBLIC:
+        return self._function(*args, **kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bits = call_bits(args, kwargs, 0)
+        if bits & _PUBLIC:
             return slot("function_layer")(self, args, kwargs)
-        result = dispatch(self._op, self._bound(args, kwargs))
-        return list(result) if _gives_list(self._op) and isinstance(result, tuple) else result
+        bound = self._bound(args, kwargs)
+        return repeatable(self._function, self._op, args, kwargs, bound, bits, _as_returned)
+
+
+def _served(name: str, call: Callable[..., Any], first: Callable[[], Op]) -> Any:
+    """call(args, kwargs) as a function of C's, which calls Python when C declines. C learns the
+    fast path of the operator `first()` when it is first called, where what the path takes is what
+    the schema takes: tensors alone, or of views sizes and places too, and options by keyword."""
+    fresh = True
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        nonlocal fresh
+        if fresh:
+            fresh = False
+            op = first()
+            taken = ("Tensor", "int") if op.decl.kind == "view" else ("Tensor",)
+            given = op.schema.positional
+            plain = all(a.type in taken and not (a.is_tensor and a.is_list) for a in given)
+            if plain and not _gives_list(op):
+                made._set_fast(op.fast, len(given))
+        return call(args, kwargs)
+
+    made = _native.Function(name, slow)
+    return made
+
+
+def _as_returned(op: Op, result: Any) -> Any:
+    return list(result) if _gives_list(op) and isinstance(result, tuple) else result
 
 
 def _gives_list(op: Op) -> bool:
@@ -170,9 +202,14 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
     schema = FunctionSchema(op.schema, op.namespace)
     where = f"{op.namespace}::{op.name}()"
     n = len(schema.positional)
+    if len(args) > len(schema.arguments):
+        return (
+            f"{where} expected at most {len(schema.arguments)} argument(s) but received "
+            f"{len(args)} argument(s). Declaration: {schema}"
+        )
     if len(args) > n:
         return (
-            f"{where} expected at most {n} argument(s) but received {len(args)} argument(s). "
+            f"{where} takes {n} positional argument(s) but {len(args)} was/were given.  "
             f"Declaration: {schema}"
         )
     for i, a in enumerate(schema.arguments):
@@ -219,6 +256,7 @@ class OpOverloadPacket:
         self.__name__ = packet.name
         self.__qualname__ = packet.name
         self.__module__ = f"flambeau._ops.{packet.namespace}"
+        self._function = _served(packet.name, self._call, lambda: packet.ops[0])
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='{self._packet.namespace}.{self._packet.name}')>"
@@ -289,7 +327,11 @@ class OpOverloadPacket:
         return iter(self.overloads())
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if call_bits(args, kwargs, 0) & _PUBLIC:
+        return self._function(*args, **kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bits = call_bits(args, kwargs, 0)
+        if bits & _PUBLIC:
             return slot("function_layer")(self, args, kwargs)
         reasons = []
         for name in self._overload_names:
@@ -298,8 +340,7 @@ class OpOverloadPacket:
             why: list[str] = []
             bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, why)
             if bound is not None:
-                result = dispatch(op, bound)
-                return list(result) if _gives_list(op) and isinstance(result, tuple) else result
+                return repeatable(self._function, op, args, kwargs, bound, bits, _as_returned)
             reasons.append(mismatch(op, args, kwargs, why))
         if len(reasons) == 1:
             raise RuntimeError(reasons[0])
