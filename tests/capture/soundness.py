@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import faulthandler
 import importlib
 import io
@@ -18,6 +19,7 @@ import logging
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -214,7 +216,9 @@ def main() -> int:
     given = parser.parse_args()
     modules = {"quick": QUICK, "more": MORE}.get(given.modules[0], given.modules)
     if given.run:
-        print(json.dumps(run(given.run == "captured", given.modules, given.only, given.seconds)))
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # tests leave files
+            found = run(given.run == "captured", given.modules, given.only, given.seconds)
+        print(json.dumps(found))
         return 0
     if given.table:
         show(json.loads(RECORDS.read_text()), given.top)

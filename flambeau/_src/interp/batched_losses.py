@@ -9,7 +9,7 @@ from flambeau._src.interp.batching import Args, folded, rule, shifted
 from flambeau._src.interp.vmap import Batch, loop
 from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.op import Op
-from flambeau._src.ops.shapes import broadcast_shape
+from flambeau._src.ops.promote import broadcast_shape
 
 # ---- losses of element and target, reduced ----
 
