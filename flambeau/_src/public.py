@@ -126,6 +126,13 @@ def _optimized_module(*args: Any) -> Any:
     return OptimizedModule(*args)
 
 
+def _numpy() -> Any:
+    from flambeau import _numpy  # lazy: NumPy is heavy
+
+    fill("numpy", lambda: _numpy)
+    return _numpy
+
+
 def _parameter(*args: Any) -> Any:
     from flambeau.nn import Parameter  # lazy: nn is heavy
 
@@ -137,6 +144,7 @@ def fill_slots() -> None:
     """Fill what the lower ranks call upward through."""
     fill("parameter", _parameter)
     fill("graph_module", _graph_module)
+    fill("numpy", _numpy)
     fill("optimized_module", _optimized_module)
     for name, filling in toplevel.SLOTS.items():
         fill(name, filling)

@@ -5,7 +5,7 @@
    raises but what is no Exception (KeyboardInterrupt): a value that cannot be read fails its guard. */
 #include "guard.h"
 
-enum { A_LOCAL, A_GLOBAL, A_BUILTIN, A_MODULE, A_ATTR, A_RAW, A_ITEM, A_KEY, A_VALUE, A_TYPE, A_CALL };
+enum { A_LOCAL, A_GLOBAL, A_BUILTIN, A_MODULE, A_ATTR, A_RAW, A_ITEM, A_KEY, A_VALUE, A_TYPE, A_CALL, A_APPLY };
 enum { G_TYPE, G_ID, G_WEAK, G_EQUALS, G_NONE, G_LENGTH, G_KEYS, G_HAS_KEY, G_NO_KEY, G_HAS_ATTR, G_NO_ATTR,
        G_TENSOR, G_TREE, G_FUNCTION, G_ITERATOR, G_PYTHON, G_SAME, G_DIFFERENT, G_SHAPE, G_STATE };
 enum { S_CONST, S_INT, S_SIZE, S_STRIDE, S_OFFSET, S_ADD, S_SUB, S_MUL, S_FLOORDIV, S_MOD, S_NEG, S_ABS, S_MIN, S_MAX,
@@ -126,6 +126,7 @@ static PyObject *read_path(Run *r, Path *p, PyObject *v) {
     case A_KEY: return nth_of(v, p->number, 0);
     case A_VALUE: return nth_of(v, p->number, 1);
     case A_TYPE: return Py_NewRef((PyObject *)Py_TYPE(v));
+    case A_APPLY: return PyObject_CallOneArg(p->key, v);
     default: return PyObject_CallMethodNoArgs(v, p->key);
     }
 }

@@ -6,7 +6,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import attributes, iteration, overriding, strings
+from flambeau._src.capture import arrays, attributes, iteration, overriding, strings
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.natives import (
     CONTAINERS,
@@ -222,7 +222,7 @@ def _protocol(s: Session, plain: str, a: Any, b: Any, symbol: str) -> Any:
     native = plain in ("==", "!=") or not _has_python(ta, tb, forward, backward)
     if named and native and _identity(a) and _identity(b):
         return s.native(_BINARY[plain][0], a, b)
-    first = attributes.special(ta, forward)
+    first = None if arrays.is_inside(b) and arrays.is_numpy(a) else attributes.special(ta, forward)
     second = attributes.special(tb, backward)
     if (
         ta is not tb

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src import _native
 from flambeau._src.capture import (
     arithmetic,
+    arrays,
     attributes,
     bodies,
     builtin_calls,
@@ -70,6 +71,8 @@ def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         raise Unsupported(f"{fn.__name__} is not allowed in graphs.", "Remove disallow_in_graph.")
     if id(fn) in s.heap.opaque and kind in (*_NATIVE_METHODS, functools.partial):
         raise Unsupported(f"A {kind.__name__} of an outside object is called.")
+    if s.options.numpy and arrays.is_numpy(fn):
+        return arrays.call(s, fn, args, kwargs)
     if kind is types.MethodType:
         self_ = fn.__self__
         if type(self_) is FakeTensor:
@@ -124,6 +127,8 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if substitute is not None:
         fn, code = substitute, substitute.__code__
     kind = library.kind_of_code(code)
+    if kind == library.FACT:
+        return arrays.fact(s, fn, args, kwargs)
     if kind == library.LEAF:
         return _leaf(s, fn, args, kwargs)
     return inline(s, fn, args, kwargs)
@@ -133,6 +138,8 @@ def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """A Python function of the library: one node, or a fact."""
     if args and is_symbolic(args[0]) and fn.__name__.startswith("__"):  # the number's own method
         return s.native(fn, *args, **kwargs)
+    if args and arrays.is_inside(args[0]) and fn.__name__ in builtin_calls.CREATORS:
+        return arrays.made_of(s, fn, args, kwargs)
     found = overriding.overriding(args, kwargs)
     if found:
         return overriding.call(s, fn, found, args, kwargs)

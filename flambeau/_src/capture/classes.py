@@ -10,6 +10,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import arrays
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.iteration import UserIterator, native_iterable
@@ -33,6 +34,8 @@ def type_of(s: Session, value: Any) -> type:
     if kind is FakeTensor:
         info = s.tensors.get(id(value))
         return Tensor if info is None else info.kind
+    if arrays.is_inside(value):
+        return arrays.class_of(value)
     if kind is Generator:
         return types.GeneratorType
     if kind is UserIterator:
@@ -50,6 +53,8 @@ def is_instance(s: Session, value: Any, cls: Any) -> bool:
         if type(cls).__module__ == "typing":
             return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
         return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+    if hasattr(cls, arrays.MARK):  # as the programs for NumPy's functions ask
+        return isinstance(value, cls)
     kind = type_of(s, value)
     check = special(type(cls), "__instancecheck__")
     if check is type.__instancecheck__ or type(value) is not kind or isinstance(value, Tensor):

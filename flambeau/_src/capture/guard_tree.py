@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts, TensorFacts
 from flambeau._src.capture.modes import in_c
 from flambeau._src.capture.relations import relation
 from flambeau._src.capture.source import (
+    ArraySource,
     AttrSource,
     BuiltinSource,
     CallSource,
@@ -30,7 +32,9 @@ from flambeau._src.core.slots import slot
 __all__ = ["GuardTree", "weak_to"]
 
 # Numbers of csrc/guard.c.
-_LOCAL, _GLOBAL, _BUILTIN, _MODULE, _ATTR, _RAW, _ITEM, _KEY, _VALUE, _TYPE, _CALL = range(11)
+_LOCAL, _GLOBAL, _BUILTIN, _MODULE, _ATTR, _RAW, _ITEM, _KEY, _VALUE, _TYPE, _CALL, _APPLY = range(
+    12
+)
 (
     _G_TYPE, _G_ID, _G_WEAK, _G_EQUALS, _G_NONE, _G_LENGTH, _G_KEYS, _G_HAS_KEY, _G_NO_KEY,
     _G_HAS_ATTR, _G_NO_ATTR, _G_TENSOR, _G_TREE, _G_FUNCTION, _G_ITERATOR, _G_PYTHON, _G_SAME,
@@ -291,6 +295,8 @@ def _accessor(source: Source) -> tuple[int, Any, int]:
         return _TYPE, None, -1
     if isinstance(source, CallSource):
         return _CALL, source.name, -1
+    if isinstance(source, ArraySource):
+        return _APPLY, tensor_over, -1
     raise TypeError(f"no way to read {source!r}")
 
 

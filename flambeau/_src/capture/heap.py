@@ -19,7 +19,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import library, sizes
+from flambeau._src.capture import arrays, library, sizes
 from flambeau._src.capture.guards import Guard, Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
@@ -75,6 +75,7 @@ class Heap:
         self.fresh: dict[int, Any] = {}  # instances and functions that the program made
         self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
         self.distinct: list[Source] = []  # sources that must give different objects
+        self.arrays: dict[int, Source] = {}  # where arrays are found, by their inside form
         #: the instance whose `__dict__` a dict is, or the proxy that shows it, by the dict
         self.dicts: dict[int, Any] = {}
         self.constants: dict[int, Any] = {}  # tuples that stand in codes
@@ -123,6 +124,15 @@ class Heap:
         if is_reference(value) or kind is types.ModuleType or kind in _GETTERS:
             self.guard(Kind.ID, source, value)
             return self._know(value, value, source).inside
+        if kind.__module__ == "numpy" and self.session.options.numpy:
+            if arrays.is_array(kind):
+                return arrays.enter(self, value, source)
+            if arrays.is_constant(value):
+                self.guard(Kind.EQUALS, source, value)
+                return self._know(value, value, source).inside
+            if callable(value):
+                self.guard(Kind.ID, source, value)
+                return self._know(value, value, source).inside
         if kind in (types.BuiltinFunctionType, types.MethodWrapperType):
             return self._enter_native_method(value, kind, source)
         if kind is types.MethodType:
@@ -207,6 +217,10 @@ class Heap:
         return known
 
     know = _know
+
+    def know_only(self, real: Any, inside: Any, source: Source) -> None:
+        """Note the inside form of an outside object that is not changed in place of it."""
+        self.by_real[id(real)] = Known(real, inside, source)
 
     def known(self, inside: Any) -> Known | None:
         """What is known of an inside value that came from outside; None: made in the program."""

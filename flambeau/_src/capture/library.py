@@ -9,11 +9,12 @@ from typing import Any
 
 from flambeau._src.core.slots import SLOTS
 
-__all__ = ["LEAF", "PLAIN", "is_library", "is_module", "is_module_table", "kind_of_code"]
+__all__ = ["FACT", "LEAF", "PLAIN", "is_library", "is_module", "is_module_table", "kind_of_code"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 LEAF = "leaf"  # a call is one node of the graph
+FACT = "fact"  # answered as it is called, on constants
 PLAIN = "plain"  # interpreted, as the user's functions are
 
 #: Files and folders whose functions are nodes; everything else of the library is interpreted.
@@ -48,7 +49,7 @@ def kind_of_code(code: CodeType) -> str | None:
     if file.startswith(_ROOT):
         rest = file[len(_ROOT) :].replace(os.sep, "/")
         leaf = rest.startswith(_LEAVES) and not rest.startswith(_PROGRAMS)
-        kind = LEAF if leaf else PLAIN
+        kind = FACT if rest == "_numpy/facts.py" else LEAF if leaf else PLAIN
     _known[file] = kind
     return kind
 

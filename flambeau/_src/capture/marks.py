@@ -15,15 +15,22 @@ def graph_break(msg: str = "") -> None:
     """Nothing when it runs; the capture ends a graph here."""
 
 
+def is_compiling() -> bool:
+    """Whether the capture interprets this."""
+    return False
+
+
 def wrap_numpy(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """fn over NumPy arrays as a function over tensors."""
+    """fn over NumPy arrays as a function over tensors; compiled, it gives gradients, and scalars
+    are tensors too."""
 
     @functools.wraps(fn)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         import numpy as np  # lazy: NumPy is heavy
 
         args, kwargs = pytree.tree_map_only(Tensor, lambda x: x.numpy(), (args, kwargs))
-        return pytree.tree_map_only(np.ndarray, from_numpy, fn(*args, **kwargs))
+        arrays: Any = (np.ndarray, np.generic) if is_compiling() else np.ndarray
+        return pytree.tree_map_only(arrays, from_numpy, fn(*args, **kwargs))
 
     return wrapper
 

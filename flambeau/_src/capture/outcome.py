@@ -126,6 +126,7 @@ class CaptureOptions:
             all.
         dynamic: None, True or False, as `compile` takes it.
         floats: whether floats from outside that were seen to change are symbols.
+        numpy: whether arrays and functions of NumPy's are captured.
         scalars, shapes: whether numbers (`.item()`) and sizes (`nonzero`) that only running will
             tell are symbols; otherwise they end the graph.
         sizes: for None: the sizes of tensors by source in earlier calls of the code (and numbers),
@@ -145,6 +146,7 @@ class CaptureOptions:
     longest: int = 0
     dynamic: bool | None = None
     floats: bool = True
+    numpy: bool = True
     scalars: bool = False
     shapes: bool = False
     sizes: dict[str, list[Any]] | None = None

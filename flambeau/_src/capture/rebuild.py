@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.autograd.hooks import RemovableHandle
-from flambeau._src.capture import going_on, library, suspended
+from flambeau._src.capture import arrays, going_on, library, suspended
 from flambeau._src.capture.attributes import Super
 from flambeau._src.capture.bytecode import make
 from flambeau._src.capture.bytecode.program import Instruction
@@ -29,6 +29,7 @@ from flambeau._src.capture.outcome import TooLate, Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
 from flambeau._src.capture.source import (
+    ArraySource,
     AttrSource,
     BuiltinSource,
     CallSource,
@@ -148,9 +149,16 @@ class Rebuild:
             return Plan(value, "output")
         if kind is types.CellType:
             return self._cell(value)
+        if arrays.is_inside(value):
+            source, parts, function = arrays.left(s, value)
+            if source is not None:
+                return Plan(value, "source", extra=source)
+            return Plan(value, "call", parts, (function, ()))
         source = s.heap.source_of(value)
         if source is not None:
             return Plan(value, "source", extra=source)
+        if arrays.is_constant(value):
+            return Plan(value, "const")
         if s.heap.is_made(value):
             return self._made(value, kind)
         if kind is tuple and value and id(value) not in s.heap.constants:
@@ -308,6 +316,8 @@ class Rebuild:
             return out + make.load_const(source.index) + make.load_subscr()
         if isinstance(source, TypeSource):
             return make.as_callable(make.load_const(type)) + base + make.call(1)
+        if isinstance(source, ArraySource):
+            return make.as_callable(make.load_const(arrays.tensor_over)) + base + make.call(1)
         assert isinstance(source, CallSource)
         return base + make.load_method(source.name) + make.call(0)
 
@@ -465,6 +475,8 @@ def _plan_partial(r: Rebuild, value: Any) -> Plan:
 def _plan_method(r: Rebuild, value: Any) -> Plan:
     if type(value.__self__) is Generator:
         raise Unsupported("A method of a generator leaves the graph.")
+    if arrays.is_inside(value.__self__):  # outside it is NumPy's own
+        return Plan(value, "call", [value.__self__, arrays.method_name(value)], (getattr, ()))
     return Plan(value, "call", [value.__func__, value.__self__], (types.MethodType, ()))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 __all__ = [
     "AttrSource",
     "BuiltinSource",
+    "ArraySource",
     "CallSource",
     "GlobalSource",
     "ItemSource",
@@ -159,6 +160,17 @@ class TypeSource(StepSource):
 
     def text(self) -> str:
         return f"type({self.base.text()})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySource(StepSource):
+    """The tensor over the bytes of the array `base`."""
+
+    __hash__ = StepSource.__hash__
+    base: Source
+
+    def text(self) -> str:
+        return f"tensor_over({self.base.text()})"
 
 
 @dataclass(frozen=True, slots=True)

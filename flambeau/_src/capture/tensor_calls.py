@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import backward, tensor_hooks
+from flambeau._src.capture import arrays, backward, tensor_hooks
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
@@ -94,10 +94,6 @@ def _tolist(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
             raise Unsupported("`.tolist()` gives values of a tensor to Python.") from None
 
 
-def _numpy(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
-    raise Unsupported("A tensor becomes a NumPy array.", "Keep it a tensor.")
-
-
 def _requires_grad_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
     on = args[0] if args else kwargs.get("requires_grad", True)
     if t.requires_grad == on:
@@ -124,8 +120,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__bool__": _item,
     "__index__": _item,
     "tolist": _tolist,
-    "numpy": _numpy,
-    "__array__": _numpy,
+    "numpy": arrays.numpy_of,
+    "__array__": _refuse("A tensor becomes a NumPy array.", "Call its `numpy()`."),
     "requires_grad_": _requires_grad_,
     "backward": backward.backward,
     **tensor_hooks.METHODS,
@@ -190,6 +186,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = (
     {
         "is_tensor": _is_tensor,
         "manual_seed": _manual_seed,
+        "from_numpy": arrays.from_numpy,
         "is_grad_enabled": lambda s, a, k: state.get_grad(),
         "has_torch_function": _false,
         "has_torch_function_unary": _false,

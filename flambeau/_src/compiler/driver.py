@@ -22,6 +22,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from flambeau._src.capture import checker, frames, modes
+from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
 from flambeau._src.compiler import (
@@ -311,6 +312,7 @@ class _Frame:
             longest=_LONGEST if compiler.options.everything else 0,
             dynamic=compiler.options.dynamic,
             floats=not DYNAMO.get("specialize_float"),
+            numpy=DYNAMO.get("trace_numpy"),
             scalars=compiler.options.fullgraph or DYNAMO.get("capture_scalar_outputs"),
             shapes=compiler.options.fullgraph or DYNAMO.get("capture_dynamic_output_shape_ops"),
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
@@ -421,7 +423,8 @@ class _Frame:
 
     def _value(self, source: Any) -> tuple[bool, Any]:
         """Whether a source can be read now, and what it holds."""
-        scope = {"L": self.arguments, "G": self.globals, "M": sys.modules}
+        scope: dict[str, Any] = {"L": self.arguments, "G": self.globals, "M": sys.modules}
+        scope["tensor_over"] = tensor_over
         try:
             return True, eval(source.text(), {"__builtins__": self.builtins}, scope)
         except (LookupError, AttributeError, TypeError, NameError):

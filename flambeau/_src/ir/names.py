@@ -161,6 +161,16 @@ def _find_home(func: Any, name: str) -> str | None:
     return None
 
 
+def _short_name(func: Any, name: str) -> str | None:
+    """`linalg_solve` as `torch.linalg.solve`: its home below `_C` may not be loaded."""
+    for home in ("linalg", "fft", "special"):
+        short = name.removeprefix(f"{home}_")
+        place = vars(sys.modules["flambeau"]).get(home)
+        if short != name and getattr(place, "__dict__", {}).get(short) is func:
+            return f"torch.{home}.{short}"
+    return None
+
+
 def _tensor_method(func: Any, name: str) -> bool:
     owner = getattr(func, "__objclass__", None)
     if owner is not None and owner.__name__ in ("TensorBase", "Tensor"):
@@ -187,6 +197,8 @@ def qualified_name(func: Any) -> str:
         home = _find_home(func, name)
         if home is not None:
             return f"{home}.{name}"
+        if (short := _short_name(func, name)) is not None:
+            return short
         if module is None:
             raise RuntimeError(
                 f"cannot find module for {func!r}: it has no __module__ and no public name"

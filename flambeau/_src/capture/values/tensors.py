@@ -101,5 +101,7 @@ _WORDS = re.compile(r"[^0-9a-zA-Z]+")
 
 def placeholder_name(source: Source) -> str:
     """The name of a graph's input: its path in words, as `l_self_modules_fc_parameters_weight_`."""
-    text = _WORDS.sub("_", source.text().replace(".__dict__", "")).strip("_")
+    text = _WORDS.sub("_", source.text().replace(".__dict__", "").replace("tensor_over", "")).strip(
+        "_"
+    )
     return text[0].lower() + text[1:] + "_"
