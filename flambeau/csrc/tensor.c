@@ -370,7 +370,7 @@ PyObject *fl_item(Tensor *t) {
     return v;
 }
 static PyObject *item(Tensor *t, PyObject *u) {
-    if (t->bits | (fl_state.active & ~FL_L_PROFILE & ~fl_state.suspended)) return call_hook("item", Py_BuildValue("(O)", t));
+    if ((t->bits & ~FL_L_FUNCTION) | (fl_state.active & ~FL_L_PROFILE & ~fl_state.suspended)) return call_hook("item", Py_BuildValue("(O)", t));
     return fl_item(t);
 }
 static PyObject *nested(Tensor *t, int dim, const char *p) {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import arrays, attributes, iteration, overriding, strings
 from flambeau._src.capture.generators import Generator
+from flambeau._src.capture.lookup import MISSING
 from flambeau._src.capture.natives import (
     CONTAINERS,
     ITERATORS,
@@ -19,7 +20,7 @@ from flambeau._src.capture.natives import (
     grade,
     inert,
 )
-from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic, numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
@@ -122,7 +123,33 @@ def _with_tensor(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) -
         return s.native(fn, a, iteration.unbound(s, b))
     if type(a) is not FakeTensor:  # nothing to change in place
         fn = _BINARY[plain][0]
+    out = _by_classes(s, symbol, plain, fn, a, b)
+    if out is not MISSING:
+        return out
     return s.recorder.call(fn, fn, (a, b), {})
+
+
+def _by_classes(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) -> Any:
+    """The operator where classes of tensors define it, or have a say; MISSING: they do not."""
+    _, forward, backward = _BINARY[plain]
+    inplace = _INPLACE.get(symbol)
+    first = overriding.method(s, a, forward)
+    if inplace is not None:
+        first = overriding.method(s, a, inplace[1]) or first
+    asks = [(first, a, b), (overriding.method(s, b, backward), b, a)]
+    if issubclass(overriding.kind_of(s, b), overriding.kind_of(s, a)):
+        asks.reverse()
+    for method, x, y in asks:
+        if method is not None:
+            out = s.call(method, (x, y), {})
+            if out is not NotImplemented:
+                return out
+    try:
+        return overriding.protocol(s, fn, a, b)
+    except Raised as raised:
+        if isinstance(raised.error, TypeError):  # Python asks the other operand then
+            raise Unsupported("A class of tensors refuses an operator.") from None
+        raise
 
 
 def _native(s: Session, plain: str, fn: Any, a: Any, b: Any) -> Any:
@@ -185,7 +212,7 @@ def _ask(s: Session, method: Any, a: Any, b: Any) -> Any:
         if type(a) is FakeTensor:
             if not _is_number(b):
                 return NotImplemented
-            found = overriding.overriding((b,), {})
+            found = overriding.overriding(s, (a, b), {})
             if found:
                 return overriding.call(s, getattr(Tensor, method.__name__), found, (a, b), {})
         if owner is object:
@@ -282,7 +309,9 @@ def unary(s: Session, name: str, a: Any) -> Any:
     """`-a`, `+a`, `~a`."""
     fn, method = _UNARY[name]
     if is_tensor(a):
-        return s.recorder.call(fn, fn, (a,), {})
+        own = overriding.method(s, a, method)
+        out = overriding.protocol(s, fn, a) if own is None else s.call(own, (a,), {})
+        return s.recorder.call(fn, fn, (a,), {}) if out is MISSING else out
     if type(a) in ATOMS:
         return s.native(fn, numbers(a) if name == "invert" else a)
     found = attributes.special(type(a), method)
@@ -349,6 +378,14 @@ def get_item(s: Session, a: Any, key: Any) -> Any:
     """`a[key]`."""
     ta = type(a)
     if ta is FakeTensor:
+        own = overriding.method(s, a, "__getitem__")
+        if own is not None:
+            return s.call(own, (a, key), {})
+        if overriding.has_say(overriding.kind_of(s, a)):
+            key = _index(s, key)
+            out = overriding.protocol(s, operator.getitem, a, key)
+            if out is not MISSING:
+                return out
         return s.recorder.call(operator.getitem, operator.getitem, (a, _index(s, key)), {})
     if ta in CONTAINERS or ta in ATOMS:
         if isinstance(a, dict):
@@ -429,6 +466,12 @@ def set_item(s: Session, a: Any, key: Any, value: Any) -> None:
     """`a[key] = value`."""
     ta = type(a)
     if ta is FakeTensor:
+        own = overriding.method(s, a, "__setitem__")
+        if own is not None:
+            s.call(own, (a, key, value), {})
+            return
+        if overriding.protocol(s, operator.setitem, a, _index(s, key), value) is not MISSING:
+            return
         s.recorder.call(operator.setitem, operator.setitem, (a, _index(s, key), value), {})
         return
     if ta in CONTAINERS:
@@ -477,6 +520,9 @@ def contains(s: Session, box: Any, value: Any) -> bool:
     """`value in box`."""
     tb = type(box)
     if tb is FakeTensor:
+        out = overriding.protocol(s, operator.contains, box, value)
+        if out is not MISSING:
+            return truth(s, out)
         return truth(s, s.recorder.call("__contains__", tb.__contains__, (box, value), {}))
     if tb in CONTAINERS or tb in ATOMS:
         if isinstance(box, (dict, set, frozenset)) or tb in _KEY_VIEWS:

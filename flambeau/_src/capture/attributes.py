@@ -8,7 +8,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import classes, library
+from flambeau._src.capture import classes, library, overriding
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import MISSING, lookup, special
@@ -18,6 +18,7 @@ from flambeau._src.capture.sizes import SYMBOLIC, numbers
 from flambeau._src.capture.source import AttrSource, ItemSource, ModuleSource, Source, TypeSource
 from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.constant import ATOMS, OPERATORS, is_reference
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ def get(s: Session, obj: Any, name: str) -> Any:
         return get(s, obj.__func__, name)
     if kind is Generator:
         return _of_generator(s, obj, name)
+    if kind is types.MethodWrapperType and overriding.accessed(obj) is not None:
+        return s.native(getattr, obj, name)
     if is_reference(obj) or kind in (types.MethodType, property, functools.partial, slice):
         return s.native(getattr, obj, name)
     if name == "__class__":
@@ -456,6 +459,10 @@ def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
         if kind is self_:
             return _super_class(s, attr, self_)
         ta = type(attr)
+        if type(self_) is FakeTensor and base is Tensor:
+            if not callable(attr):
+                raise Unsupported("A property of tensors is read by `super()`.")
+            return types.MethodType(attr, self_)
         if ta is types.FunctionType:
             return types.MethodType(attr, self_)
         if ta is property:
@@ -465,8 +472,6 @@ def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
         if ta is types.BuiltinFunctionType:
             return attr
         if ta in _DESCRIPTORS:
-            if type(self_) is FakeTensor:
-                raise Unsupported("super() of a tensor.")
             return s.native(attr.__get__, self_, kind)
         if ta is classmethod:
             return types.MethodType(attr.__func__, kind)

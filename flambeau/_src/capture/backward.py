@@ -14,6 +14,7 @@ from flambeau._src import _native
 from flambeau._src.autograd import api
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.source import AttrSource
 from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
@@ -139,6 +140,8 @@ def _check(info: TensorInfo) -> None:
     real = info.real
     if real is None:
         return
+    if has_say(info.kind):
+        raise Unsupported(f"A {info.kind.__name__} gets a gradient.")
     if real.grad_fn is not None:
         raise Unsupported(
             "`backward` flows into what was computed before the function.",

@@ -25,6 +25,7 @@ from flambeau._src.capture import (
     iteration,
     library,
     natives,
+    overriding,
     standard_calls,
     strings,
     tensor_calls,
@@ -789,6 +790,9 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return custom_functions.apply
     if code.co_qualname in _TABLES and library.kind_of_code(code) is not None:
         return functools.partial(_on_table, name)
+    handler: Handler | None = overriding.HANDLERS.get(code)
+    if handler is not None:
+        return handler
     if code is tensor_hooks.REMOVE:
         return tensor_hooks.remove
     if name in _MODULE_METHODS and library.is_module_code(code):

@@ -47,6 +47,7 @@ from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, TypeSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
+from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
@@ -73,9 +74,16 @@ def call(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         raise Unsupported(f"A {kind.__name__} of an outside object is called.")
     if s.options.numpy and arrays.is_numpy(fn):
         return arrays.call(s, fn, args, kwargs)
+    if args and type(args[0]) is FakeTensor and (access := overriding.accessed(fn)) is not None:
+        how, name = access
+        if how == "__get__":
+            return tensor_attributes.get(s, args[0], name)
+        return tensor_attributes.set_(s, args[0], name, args[1])
     if kind is types.MethodType:
         self_ = fn.__self__
-        if type(self_) is FakeTensor:
+        own = type(fn.__func__) is types.FunctionType
+        own = own and library.kind_of_code(fn.__func__.__code__) is None  # a subclass's
+        if type(self_) is FakeTensor and not own:
             return _tensor_method(s, fn.__func__, self_, args, kwargs)
         if type(self_) is Generator:
             return fn(*args, **kwargs)
@@ -140,7 +148,9 @@ def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return s.native(fn, *args, **kwargs)
     if args and arrays.is_inside(args[0]) and fn.__name__ in builtin_calls.CREATORS:
         return arrays.made_of(s, fn, args, kwargs)
-    found = overriding.overriding(args, kwargs)
+    if args and type(args[0]) is FakeTensor and getattr(Tensor, fn.__name__, None) is fn:
+        return _tensor_method(s, fn, args[0], args[1:], kwargs)
+    found = overriding.overriding(s, args, kwargs)
     if found:
         return overriding.call(s, fn, found, args, kwargs)
     if any(_callable_argument(v) for v in (*args, *kwargs.values())):
@@ -260,7 +270,7 @@ def _closure(s: Session, fn: Any, code: types.CodeType, locals_: list[Any]) -> N
 
 
 def _operator(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    found = overriding.overriding(args, kwargs)
+    found = overriding.overriding(s, args, kwargs)
     if found:
         return overriding.call(s, fn, found, args, kwargs)
     if type(fn) is _native.Method and args and type(args[0]) is FakeTensor:
@@ -272,14 +282,16 @@ def _tensor_method(
     s: Session, fn: Any, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     name = fn.__name__
-    found = overriding.overriding(args, kwargs)
+    if name == "as_subclass":
+        return overriding.as_subclass(s, self_, args, kwargs)
+    found = overriding.overriding(s, (self_, *args), kwargs)
     if found:
         return overriding.call(s, fn, found, (self_, *args), kwargs)
     handler = builtin_calls.TENSOR_METHODS.get(name)
     if handler is not None:
         return handler(s, self_, args, kwargs)
     own: Any = getattr(Tensor, name, None)
-    if own is not fn:
+    if own is not fn or overriding.hidden(s, self_, name):
         return s.recorder.call(fn, fn, (self_, *args), kwargs)
     return s.recorder.call(name, fn, (self_, *args), kwargs)
 

@@ -59,13 +59,18 @@ def is_instance(s: Session, value: Any, cls: Any) -> bool:
     check = special(type(cls), "__instancecheck__")
     if check is type.__instancecheck__ or type(value) is not kind or isinstance(value, Tensor):
         if type(value) is FakeTensor and cls.__name__ in ("Parameter", "Buffer"):
-            return kind.__name__ == cls.__name__ and kind.__module__ == cls.__module__
+            info = s.tensors.get(id(value))
+            marks = {} if info is None else getattr(info.real, "__dict__", {})
+            return cls in kind.__mro__ or bool(marks.get(_MARKS[cls.__name__]))
         return is_subclass(s, kind, cls)
     if type(check) is types.FunctionType and not _abstract(cls) and type(cls) is not enum.EnumMeta:
         answer: bool = s.truth(s.call(check, (cls, value), {}))
         return answer
     _rely_on_registry(s, kind, cls)
     return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+
+
+_MARKS = {"Parameter": "_is_param", "Buffer": "_is_buffer"}  # of tensors of classes of their own
 
 
 def _rely_on_registry(s: Session, kind: Any, cls: Any) -> None:

@@ -12,6 +12,7 @@ from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -110,7 +111,11 @@ class _Deep:
         if t.requires_grad:
             raise Unsupported("A tensor that requires gradients is copied by `deepcopy`.")
         info = self.session.tensors[id(t)]
-        if info.attrs or (info.real is not None and (info.real.__dict__ or info.real.is_sparse)):
+        if (
+            info.kind is not Tensor
+            or info.attrs
+            or (info.real is not None and (info.real.__dict__ or info.real.is_sparse))
+        ):
             raise Unsupported("A tensor with attributes is copied by `deepcopy`.")
         if not _is_dense(t):
             raise Unsupported("A view of a part of a tensor is copied by `deepcopy`.")

@@ -8,13 +8,16 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import modes, tensor_hooks
+from flambeau._src.capture import going_on, modes, tensor_hooks
 from flambeau._src.capture.backward import first_leaf
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
 from flambeau._src.capture.outcome import Region, Unsupported
+from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.rebuild import Rebuild
 from flambeau._src.capture.source import LocalSource
+from flambeau._src.capture.values.tensors import TensorInfo
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 
 if TYPE_CHECKING:
@@ -120,7 +123,12 @@ class Emission:
             session.fake_mode,
             records=session.modes.grad or self._records(graph),
         )
-        code = self._recording() + make.load_global(name, True)
+        asked = any(isinstance(i, TensorInfo) and has_say(i.kind) for i in inputs)
+        code = self._recording()
+        if asked:
+            code += make.as_callable(make.load_const(going_on.unasked)) + make.load_global(name)
+        else:
+            code += make.load_global(name, True)
         for info in inputs:
             rebuild.need_source(info.source)  # type: ignore[arg-type]
         shared = _shared_prefixes([i.source for i in inputs])
@@ -129,13 +137,18 @@ class Emission:
         loads: Code = []
         for info in inputs:
             loads += _Late(rebuild, info.source).code()
-        code += loads + make.call(len(inputs))
+        code += loads + make.call(len(inputs) + asked)
         names: dict[int, str] = {}
         if not rebuild.outputs:
             return code + make.pop_top()
         code += make.unpack_sequence(len(rebuild.outputs))
         for tensor in rebuild.outputs:
             temporary = names[id(tensor)] = rebuild.temporary()
+            kind = rebuild.plans[id(tensor)].extra
+            if kind is not None and kind is not Tensor:
+                code += make.store_fast(temporary)
+                args = make.load_fast(temporary) + make.load_const(kind)
+                code += rebuild._call(going_on.wrapped, args, 2)
             code += make.store_fast(temporary)
         rebuild.take_outputs(names)
         return code

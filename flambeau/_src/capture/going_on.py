@@ -8,7 +8,12 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Again", "at_items", "at_keys", "at_values", "finished", "raised"]
+from flambeau._src.core import state
+from flambeau._src.core.tensor import Tensor
+
+__all__ = [
+    "Again", "at_items", "at_keys", "at_values", "finished", "raised", "unasked", "wrapped",
+]  # fmt: skip
 
 
 class Again:
@@ -53,3 +58,17 @@ def at_values(table: dict[Any, Any], count: int) -> Iterator[Any]:
 def at_items(table: dict[Any, Any], count: int) -> Iterator[Any]:
     """An iterator over a dict's items that has given `count` of them."""
     return _advanced(iter(table.items()), count)
+
+
+def unasked(run: Callable[..., Any], *inputs: Any) -> Any:
+    """A graph of inputs whose classes have been asked already."""
+    before = state.set_suspended(state.get_suspended() | state.FUNCTION)
+    try:
+        return run(*inputs)
+    finally:
+        state.set_suspended(before)
+
+
+def wrapped(t: Tensor, cls: type) -> Tensor:
+    """A result of a graph in the class that the program gave it."""
+    return Tensor.as_subclass(t, cls)

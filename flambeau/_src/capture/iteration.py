@@ -9,8 +9,9 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import overriding
 from flambeau._src.capture.generators import Generator
-from flambeau._src.capture.lookup import special
+from flambeau._src.capture.lookup import MISSING, special
 from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.values.constant import ATOMS
@@ -78,7 +79,11 @@ def iterator(s: Session, value: Any) -> Any:
     if kind in CONTAINERS or kind in ATOMS:
         return s.native(iter, value)
     if is_tensor(value):
-        return iter(unbound(s, value))
+        own = overriding.method(s, value, "__iter__")
+        if own is not None:
+            return s.call(own, (value,), {})
+        out = overriding.protocol(s, iter, value)
+        return iter(unbound(s, value)) if out is MISSING else out
     method = special(kind, "__iter__")
     if isinstance(value, enum.EnumMeta):
         if value.__dict__.get("__new__") is not enum.Enum.__new__:
@@ -145,7 +150,7 @@ def native_iterable(s: Session, value: Any) -> Any:
     """Something that native code can iterate over."""
     if _is_native(value):
         return value
-    if is_tensor(value):
+    if is_tensor(value) and not overriding.overriding(s, (value,), {}):
         return unbound(s, value)
     if isinstance(value, (UserIterator, SequenceIterator)):
         return UserIterator(s, value)
@@ -194,6 +199,11 @@ _ODICT_KEYS = collections.OrderedDict.keys
 def length(s: Session, value: Any) -> int:
     """`len(value)`."""
     kind = type(value)
+    own = overriding.method(s, value, "__len__")
+    if own is not None:
+        return int(s.call(own, (value,), {}))
+    if is_tensor(value) and (out := overriding.protocol(s, len, value)) is not MISSING:
+        return int(out)
     if is_tensor(value) or kind in CONTAINERS or kind in ATOMS:
         return s.native(len, value)  # type: ignore[no-any-return]
     method = special(kind, "__len__")

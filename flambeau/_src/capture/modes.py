@@ -93,6 +93,7 @@ class Settings:
     active: int
     autocast: tuple[Any, ...]
     casts: dict[Any, Any] | None = field(default=None, compare=False)
+    unasked: int = 0  # the bit of `__torch_function__` where classes of tensors are not asked
 
     def put(self) -> None:
         """Make them the thread's."""
@@ -104,6 +105,7 @@ class Settings:
             if self.casts is not None:
                 r.cache = dict(self.casts)
         _native.set_active(self.active)
+        _native.set_suspended(_native.get_suspended() & ~state.FUNCTION | self.unasked)
 
 
 def _autocast() -> tuple[Any, ...]:
@@ -114,4 +116,5 @@ def _autocast() -> tuple[Any, ...]:
 def settings(casts: bool = True) -> Settings:
     """The thread's modes as they are now, with what autocast keeps or without."""
     kept = dict(autocast.region().cache) if casts else None
-    return Settings(bool(_native.get_grad()), _native.get_active(), _autocast(), kept)
+    unasked = _native.get_suspended() & state.FUNCTION
+    return Settings(bool(_native.get_grad()), _native.get_active(), _autocast(), kept, unasked)

@@ -61,13 +61,14 @@ Code = list[Instruction]
 class Plan:
     """How a value is made: `kind`, and the inside values (or sources) that it is made of."""
 
-    __slots__ = ("cyclic", "extra", "kind", "name", "open", "parts", "uses", "value")
+    __slots__ = ("attributes", "cyclic", "extra", "kind", "name", "open", "parts", "uses", "value")
 
     def __init__(self, value: Any, kind: str, parts: Iterable[Any] = (), extra: Any = None) -> None:
         self.value = value
         self.kind = kind
         self.parts = list(parts)
         self.extra = extra
+        self.attributes: list[str] = []  # of a tensor that the graph gives
         self.uses = 0
         self.name: str | None = None  # the temporary that holds it, once made
         self.open = False  # its parts are being walked
@@ -143,10 +144,12 @@ class Rebuild:
                 raise Unsupported("A tensor was made where the capture did not see it.")
             if info.source is not None:
                 return Plan(value, "source", extra=info.source)
-            if info.attrs:
-                raise Unsupported("A new tensor has attributes of the user's own.")
+            if "grad" in info.attrs:
+                raise Unsupported("A new tensor with a gradient leaves the graph.")
             s.recorder.node_of(value)
-            return Plan(value, "output")
+            plan = Plan(value, "output", info.attrs.values(), info.kind)
+            plan.attributes = list(info.attrs)
+            return plan
         if kind is types.CellType:
             return self._cell(value)
         if arrays.is_inside(value):
@@ -339,7 +342,11 @@ class Rebuild:
         if kind == "source":
             return self.source(plan.extra)
         if kind == "output":
-            return make.load_fast(self.output_names[id(value)])
+            plan.name = self.output_names[id(value)]
+            out: Code = []
+            for attribute, part in zip(plan.attributes, plan.parts, strict=True):
+                out += self.value(part) + make.load_fast(plan.name) + make.store_attr(attribute)
+            return out + make.load_fast(plan.name)
         if kind == "closure":
             return make.load_closure(plan.extra)
         if kind in ("instance", "cell", "exception") or (plan.cyclic and kind != "function"):

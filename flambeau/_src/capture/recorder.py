@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import sizes
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.overriding import kind_of, overriding
 from flambeau._src.capture.values.constant import ATOMS, is_structseq
 from flambeau._src.capture.values.tensors import TensorInfo, placeholder_name
 from flambeau._src.core import state
@@ -171,6 +172,9 @@ class Recorder:
     ) -> Any:
         """Run a function on fake tensors, and leave a node (of op call_method for a str target)."""
         session = self.session
+        if asked := overriding(session, args, kwargs):
+            kind = kind_of(session, asked[0])
+            raise Unsupported(f"A {kind.__name__} meets {_name(target)}, which does not ask it.")
         node_args = tuple([self.argument(a) for a in args])
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
         before = _changeable(args)

@@ -6,6 +6,7 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src import _native
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
@@ -25,6 +26,15 @@ _EXCEPTIONS = frozenset(
     if isinstance(c, type) and issubclass(c, BaseException)
 )
 _PLAIN_CONTAINERS = CONTAINERS - {slice}
+
+
+#: Functions whose text is their name, without an address.
+_NAMED: tuple[type, ...] = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.GetSetDescriptorType,
+)
+_NAMED += (_native.Function, _native.Method)
 
 
 def printable(value: Any, depth: int = 0) -> bool:
@@ -48,7 +58,8 @@ def printable(value: Any, depth: int = 0) -> bool:
     if isinstance(value, type):
         return type(kind.__repr__) is types.WrapperDescriptorType
     if is_reference(value):
-        return kind.__name__ in ("dtype", "layout", "memory_format") or kind.__module__ == "typing"
+        named = kind.__name__ in ("dtype", "layout", "memory_format") or kind in _NAMED
+        return named or kind.__module__ == "typing"
     return False
 
 

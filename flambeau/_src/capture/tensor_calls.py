@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import arrays, backward, tensor_hooks
+from flambeau._src.capture import arrays, backward, overriding, tensor_hooks
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
@@ -136,7 +136,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "share_memory_": _refuse("A tensor moves to shared memory."),
     "set_": _refuse("The storage of a tensor is replaced."),
     "resize_": _refuse("A tensor is resized."),
-    "as_subclass": _refuse("A tensor gets another class."),
     "dlpack": _refuse("A tensor is exported."),
     "__dlpack__": _refuse("A tensor is exported."),
 }
@@ -161,8 +160,9 @@ def _is_tensor(s: Session, args: Any, kwargs: Any) -> Any:
     return isinstance(args[0], Tensor)
 
 
-def _false(s: Session, args: Any, kwargs: Any) -> Any:
-    return False
+def _has_say(s: Session, args: Any, kwargs: Any) -> Any:
+    """Whether the class of an argument (or of an item of the one that is a tuple) has a say."""
+    return bool(overriding.overriding(s, args, kwargs))
 
 
 def _checking(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,9 +188,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = (
         "manual_seed": _manual_seed,
         "from_numpy": arrays.from_numpy,
         "is_grad_enabled": lambda s, a, k: state.get_grad(),
-        "has_torch_function": _false,
-        "has_torch_function_unary": _false,
-        "has_torch_function_variadic": _false,
+        "has_torch_function": _has_say,
+        "has_torch_function_unary": _has_say,
+        "has_torch_function_variadic": _has_say,
         "_is_available": lambda s, a, k: autocast._is_available(*a),
     }
     | {name: _setter(name) for name in _SETTERS}

@@ -13,6 +13,7 @@ from flambeau._src import _native
 from flambeau._src.autograd.hooks import RemovableHandle
 from flambeau._src.capture import bodies
 from flambeau._src.capture.outcome import TooLate, Unsupported
+from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.node import has_side_effect
@@ -57,6 +58,9 @@ has_side_effect(register_gradient_hook)
 
 
 def _registered(s: Session, tensor: Any, method: str, hook: Any, node: Any) -> Handle:
+    kind = s.tensors[id(tensor)].kind
+    if node is None and has_say(kind):  # it would be asked again
+        raise Unsupported(f"A hook is registered on a {kind.__name__} from outside.")
     handle: Handle = s.heap.made(Handle(tensor, method, hook, node))
     s.hooks.append(handle)
     return handle

@@ -249,7 +249,7 @@ class Entry:
         given = [*saved, *map(_as_traced, grads, self.tangents, places)]
         run = self._backward
         tensors = given if self.plain else [t for t in given if isinstance(t, Tensor)]
-        if any(map(_bits, tensors)):
+        if any(map(_bits, tensors)) and _seen(tensors):
             run = self._by_operators
         if state.get_grad():
             through = (*grads, *saved)
@@ -273,6 +273,14 @@ class Entry:
 
 
 _is_none, _bits = functools.partial(operator.is_, None), operator.attrgetter("_bits")
+
+
+def _seen(tensors: Sequence[Tensor]) -> int:
+    """The layers that these tensors ask for; `__torch_function__` has been asked already."""
+    bits = 0
+    for t in tensors:
+        bits |= t._bits
+    return bits & ~state.FUNCTION
 
 
 def _write(target: Tensor, value: Tensor) -> None:

@@ -25,6 +25,7 @@ from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
+from flambeau._src.capture.overriding import has_say
 from flambeau._src.compiler import (
     aot,
     containment,
@@ -396,6 +397,8 @@ class _Frame:
         pipeline = PIPELINES[back_end.pipeline or "users"]
         before = modes.settings()  # a graph that is traced may leave others
         state.set_grad(region.records)
+        if any(isinstance(v, Tensor) and has_say(type(v)) for v in work.inputs):
+            state.set_suspended(state.get_suspended() | state.FUNCTION)  # as it is called
         try:
             return compile_graph(pipeline, work)
         except StageFailed as failed:

@@ -379,7 +379,8 @@ def check_inputs(inputs: Sequence[Tensor]) -> None:
     for i, t in enumerate(inputs):
         if not isinstance(t, Tensor):
             continue
-        if t._bits & ~state.DISPATCH or (t._bits and not isinstance(t, FakeTensor)):
+        bits = t._bits & ~(state.get_suspended() & state.FUNCTION)
+        if bits & ~state.DISPATCH or (bits and not isinstance(t, FakeTensor)):
             raise Unsupported(f"input {i} is a {type(t).__name__} with layers of its own")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+from flambeau._src.capture import overriding
+from flambeau._src.capture.lookup import MISSING
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource
 from flambeau._src.core.tensor import Tensor
@@ -29,11 +31,17 @@ _FACTS = frozenset(
     + ("is_nested", "is_sparse_csr", "names", "output_nr", "is_vulkan", "is_ipu", "is_mtia")
 )
 _VIEWS = frozenset(("data", "T", "mT", "H", "mH", "real", "imag"))
-_MISSING: Any = object()
 
 
 def get(s: Session, t: Any, name: str) -> Any:
     """`t.name`."""
+    kind = s.tensors[id(t)].kind
+    if kind is not Tensor:
+        found = overriding.own_attribute(s, t, s.tensors[id(t)], name)
+        if found is MISSING:
+            found = overriding.property_of(s, t, kind, name)
+        if found is not MISSING:
+            return found
     if name in _FACTS:
         return s.native(getattr, t, name)
     if name in _VIEWS:
@@ -51,8 +59,8 @@ def get(s: Session, t: Any, name: str) -> Any:
         if t.grad_fn is None:
             return None
         raise Unsupported("`grad_fn` of a tensor is read.", "Look at it outside of the function.")
-    found = getattr(Tensor, name, _MISSING)
-    if found is not _MISSING:
+    found = getattr(Tensor, name, MISSING)
+    if found is not MISSING:
         if callable(found):
             return types.MethodType(found, t)
         raise Unsupported(f"The attribute {name} of a tensor is read.")
@@ -76,6 +84,8 @@ def _retains(s: Session, t: Any, info: Any) -> Any:
         return True
     if info.real is None:
         return False
+    if overriding.has_say(info.kind):
+        raise Unsupported(f"`retains_grad` of a {info.kind.__name__} is read.")
     return s.heap.enter(info.real.retains_grad, AttrSource(info.source, "retains_grad"))
 
 
@@ -84,6 +94,8 @@ def _grad(s: Session, t: Any, info: Any) -> Any:
         if t.grad is None:
             return None
         raise Unsupported("The gradient of an inner tensor is read.")
+    if overriding.has_say(info.kind):  # who looks whether it has changed would ask the class
+        raise Unsupported(f"The gradient of a {info.kind.__name__} is read.")
     value = s.heap.enter(info.real.grad, AttrSource(info.source, "grad"))
     info.attrs["grad"] = info.read["grad"] = value
     return value
@@ -92,6 +104,13 @@ def _grad(s: Session, t: Any, info: Any) -> Any:
 def set_(s: Session, t: Any, name: str, value: Any) -> None:
     """`t.name = value`."""
     info = s.tensors[id(t)]
+    if info.kind is not Tensor:
+        if overriding.hidden(s, t, name) or overriding.hidden(s, t, "__setattr__"):
+            raise Unsupported(f"{name} of a {info.kind.__name__}, whose class has it, is set.")
+        if overriding.property_of(s, t, info.kind, name, value) is not MISSING:
+            return
+        if name == "grad" and overriding.has_say(info.kind):
+            raise Unsupported(f"The gradient of a {info.kind.__name__} is set.")
     if name == "grad":
         if value is not None and type(value) is not type(t):
             text = (

@@ -10,7 +10,6 @@ from flambeau._src.capture.guards import Kind, TensorFacts
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import Source
 from flambeau._src.core import state
-from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 from flambeau._src.ir.node import Node
 
@@ -60,19 +59,20 @@ def facts(t: Any) -> TensorFacts:
     )
 
 
-def _plain_class(kind: type) -> bool:
-    return kind is Tensor or kind.__name__ in ("Parameter", "Buffer")
-
-
 def enter(heap: Heap, value: Any, source: Source) -> Any:
     """The fake form of an outside tensor."""
+    with state.Suspended(state.FUNCTION):
+        return _enter(heap, value, source)
+
+
+def _enter(heap: Heap, value: Any, source: Source) -> Any:
     session = heap.session
     kind = type(value)
     if isinstance(value, FakeTensor):
         raise Unsupported("A fake tensor was passed in.", "Pass tensors that have values.")
-    if not _plain_class(kind):
+    if any("__torch_dispatch__" in base.__dict__ for base in kind.__mro__[:-2]):
         raise Unsupported(
-            f"{kind.__name__} is a class of tensors of the user's own.",
+            f"{kind.__name__} is a class of tensors with `__torch_dispatch__`.",
             "Unwrap it before the compiled function.",
         )
     if value._bits & ~state.RECORD & (state.DISPATCH | state.FUNCTORCH | state.GEOMETRY):
