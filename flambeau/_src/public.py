@@ -36,7 +36,7 @@ LAZY_MODULES = (
     "serialization", "multiprocessing", "overrides", "testing", "amp", "hub", "profiler",
     "storage", "types", "version", "return_types", "_utils", "_nn", "_C", "ops", "sparse",
     "accelerator", "cpu", "mps", "xpu", "masked", "nested", "quantization", "ao",
-    "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
+    "_decomp", "_dynamo", "_inductor", "_functorch", "_higher_order_ops", "_prims_common", "_refs",
     "futures", "functional", "torch_version", "_jit_internal", "__config__", "mtia", "_ops",
     "_library", "quasirandom", "signal", "_subclasses", "_logging", "monitor", "package", "_guards",
     *lazy.MODULE_NAMES,

@@ -31,6 +31,7 @@ ROOT = 12
 FACADES: frozenset[str] = frozenset(
     {
         "flambeau._C",
+        "flambeau._decomp",
         "flambeau._dynamo",
         "flambeau._inductor",
         "flambeau._logging",

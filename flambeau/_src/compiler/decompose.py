@@ -10,6 +10,7 @@ use count, the operators that have one do not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -64,6 +65,12 @@ def decompositions(*, whole: bool = False) -> dict[Any, Callable[..., Any]]:
 
     Without those that our own back ends run whole; with `whole` nothing but primitives is left.
     """
+    return dict(_found(whole, sum(len(p.ops) for p in PACKETS.values())))
+
+
+@functools.cache
+def _found(whole: bool, known: int) -> dict[Any, Callable[..., Any]]:
+    """`known`: how many overloads there are, as programs may declare more."""
     found = [o for o in aten() if o.decl.decompose is not None]
     return {overload_of(o): _as_called(o) for o in found if whole or not o.decl.whole}
 
