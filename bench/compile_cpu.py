@@ -1,16 +1,17 @@
 """Training steps, eager and through `torch.compile`, under flambeau and PyTorch, on the CPU.
 
-    python bench/compile_cpu.py --torch-python ENV/bin/python
+    python bench/compile_cpu.py --torch-python ENV/bin/python [--cases gpt digits] [--limit 120]
 
-Four processes, one for each runtime and way, train the models of the two examples on the same
-batches, from the same seed; round after round they are asked in turn for a few steps. Reported:
+A process for each runtime and way trains the model of an example on the same batches, from the same
+seed; round after round they are asked in turn for a few steps. Who takes longer than --limit for
+its first steps, compiling among them, is stopped and reported as such. Reported:
 tokens (images) a second, by the median step of the batches in which the processor was least waited
 for; seconds of the first step beyond a later one, with empty caches (what compiling takes) and with
 the caches that the first process left; and how far the losses of the first steps are from the same
 runtime's eager ones. (PyTorch's compiled code draws other random numbers for dropout than its eager
 code does, so its losses are further away.) The table goes to stdout, everything to
-bench/results/compile_cpu.json. With --check the exit status says whether flambeau's compiled steps
-are no slower than its own eager ones and PyTorch's.
+bench/results/compile_cpu.json, case by case as they end. With --check the exit status says whether
+flambeau's compiled steps are no slower than its own eager ones and PyTorch's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import importlib.util
 import json
 import os
+import select
 import statistics
 import sys
 import tempfile
@@ -140,8 +142,14 @@ def worker(name: str, way: str, threads: int) -> None:
 # ---- the parent ----------------------------------------------------------------------------------
 
 
+class TooLong(Exception):
+    """A worker did not answer in time, and was stopped."""
+
+
 class Runner(Worker):
     """A worker for one runtime and way, with caches in a folder of its own."""
+
+    limit = 60.0  # seconds for an answer
 
     def __init__(self, name: str, way: str, python: str, threads: int, folder: Path) -> None:
         own = folder / f"{name} {way}".replace(" ", "-")
@@ -157,6 +165,15 @@ class Runner(Worker):
         command = [*start, own_file, "--worker", name, way, str(threads)]
         super().__init__(name, command, environment)
 
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], self.limit)
+        if not ready:
+            self.process.kill()
+            self.process.wait()
+            raise TooLong
+        return super()._read()
+
 
 def typical(answers: list[dict[str, Any]]) -> float:
     """The median step of those that waited least for a processor."""
@@ -169,21 +186,44 @@ def typical(answers: list[dict[str, Any]]) -> float:
     return statistics.median(quiet if len(quiet) >= 10 else [s for _, s in steps[:10]])
 
 
-def first_steps(runners: list[Runner], case: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """What each worker's first steps gave; its first one compiles."""
-    return {(r.name, r.way): r.ask(case=case, steps=LOSSES) for r in runners}
+Key = tuple[str, str]  # a runtime and a way
+
+
+def first_steps(
+    start: Callable[[Key], Runner], keys: list[Key], case: str, limit: float, keep: bool
+) -> tuple[dict[Key, dict[str, Any]], list[Runner]]:
+    """What the first steps of each gave, compiling among them; the workers, if they are to go on.
+    Who takes too long is left out."""
+    found, kept = {}, []
+    for key in keys:
+        runner = start(key)
+        runner.limit = limit
+        try:
+            found[key] = runner.ask(case=case, steps=LOSSES)
+        except TooLong:
+            print(f"{case}: {' '.join(key)} took more than {limit:.0f} s", flush=True)
+            continue
+        runner.limit = Runner.limit
+        if keep:
+            kept.append(runner)
+        else:
+            runner.close()
+    return found, kept
 
 
 def measured(
-    runners: list[Runner], case: str, cold: dict[Any, Any], warm: dict[Any, Any], opts: Any
-) -> dict[str, Any]:
-    """One row of the result."""
-    answers: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    start: Callable[[Key], Runner], keys: list[Key], case: str, opts: Any
+) -> tuple[dict[str, Any], list[Any]]:
+    """One row of the result, and the runtimes in it."""
+    cold, _ = first_steps(start, keys, case, opts.limit, False)
+    warm, runners = first_steps(start, list(cold), case, opts.limit, True)
+    answers: dict[Key, list[dict[str, Any]]] = {}
     for number in range(opts.rounds):
         for r in runners if number % 2 else reversed(runners):
             answers.setdefault((r.name, r.way), []).append(r.ask(case=case, steps=opts.steps))
             time.sleep(0.02)  # idle threads of the others spin for a moment
     row: dict[str, Any] = {"case": case, "unit": CASES[case][1]}
+    row.update({" ".join(key): {"over": opts.limit} for key in keys if key not in answers})
     for key, found in answers.items():
         step = typical(found)
         eager = cold[key[0], "eager"]["losses"]
@@ -197,7 +237,9 @@ def measured(
             ),
             "losses": cold[key]["losses"],
         }
-    return row
+    for runner in runners:
+        runner.close()
+    return row, [runner.hello for runner in runners]
 
 
 def print_table(rows: list[dict[str, Any]], keys: list[str]) -> None:
@@ -207,13 +249,16 @@ def print_table(rows: list[dict[str, Any]], keys: list[str]) -> None:
         print(f"| {text} | " + " | ".join(values) + " |")
 
     for row in rows:
-        found = [row[key] for key in keys]
-        name = row["case"]
-        line(f"{name}, {row['unit']}/s", [f"{f['a_second']:,.0f}" for f in found])
+        found, name = [row[key] for key in keys], row["case"]
+
+        def told(field: str, form: str, found: list[dict[str, Any]] = found) -> list[str]:
+            return [form.format(f[field]) if field in f else "stopped" for f in found]
+
+        line(f"{name}, {row['unit']}/s", told("a_second", "{:,.0f}"))
         for heat in ("cold", "warm"):
             text = f"{name}, the first step takes longer by, {heat} caches"
-            line(text, [f"{f[f'compile_{heat}']:.2f} s" for f in found])
-        line(f"{name}, losses from eager's at most", [f"{f['losses_apart']:.1e}" for f in found])
+            line(text, told(f"compile_{heat}", "{:.2f} s"))
+        line(f"{name}, losses from eager's at most", told("losses_apart", "{:.1e}"))
 
 
 def slower(rows: list[dict[str, Any]]) -> list[str]:
@@ -222,7 +267,7 @@ def slower(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         for key in (k for k in row if k.startswith("flambeau") and k != "flambeau eager"):
             for other in ("flambeau eager", "torch eager"):
-                if other in row:
+                if "a_second" in row.get(other, {}) and "a_second" in row[key]:
                     ratio = row[key]["a_second"] / row[other]["a_second"]
                     if ratio < 1 - NOISE:
                         broken.append(f"{row['case']}: {key} runs at {ratio:.2f} of {other}")
@@ -234,8 +279,9 @@ def main() -> int:
     add = parser.add_argument
     add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
     add("--torch-python", help="interpreter with PyTorch; without it only flambeau is timed")
-    add("--rounds", type=int, default=8, help="turns of each (%(default)s)")
+    add("--rounds", type=int, default=6, help="turns of each (%(default)s)")
     add("--steps", type=int, default=5, help="steps a turn (%(default)s)")
+    add("--limit", type=float, default=120, help="seconds for somebody's first steps (%(default)s)")
     add("--threads", type=int, default=0, help="threads of each (0: what the runtime takes)")
     add("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     add("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
@@ -245,31 +291,22 @@ def main() -> int:
     pythons = {"flambeau": opts.flambeau_python}
     if opts.torch_python:
         pythons["torch"] = opts.torch_python
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-
-        def start() -> list[Runner]:
-            return [
-                Runner(name, way, python, opts.threads, Path(folder))
-                for way in opts.ways
-                for name, python in pythons.items()
-            ]
-
-        runners = start()
-        cold = {case: first_steps(runners, case) for case in opts.cases}
-        for runner in runners:
-            runner.close()
-        runners = start()
-        for case in opts.cases:
-            warm = first_steps(runners, case)
-            rows.append(measured(runners, case, cold[case], warm, opts))
-        runtimes = [runner.hello for runner in runners]
-        for runner in runners:
-            runner.close()
-    result = {"processor": processor(), "runtimes": runtimes, "rows": rows}
+    keys = [(name, way) for way in opts.ways for name in pythons]
+    rows: list[dict[str, Any]] = []
+    runtimes: dict[str, Any] = {}
     opts.out.parent.mkdir(parents=True, exist_ok=True)
-    opts.out.write_text(json.dumps(result, indent=1) + "\n")
-    print_table(rows, [f"{r['runtime']} {r['way']}" for r in runtimes])
+    for case in opts.cases:
+        with tempfile.TemporaryDirectory() as folder:
+
+            def start(key: Key, folder: str = folder) -> Runner:
+                return Runner(*key, pythons[key[0]], opts.threads, Path(folder))
+
+            row, seen = measured(start, keys, case, opts)
+        rows.append(row)
+        runtimes.update({f"{hello['runtime']} {hello['way']}": hello for hello in seen})
+        result = {"processor": processor(), "runtimes": list(runtimes.values()), "rows": rows}
+        opts.out.write_text(json.dumps(result, indent=1) + "\n")
+        print_table([row], [" ".join(key) for key in keys])
     broken = slower(rows)
     print(*broken, sep="\n")
     return 1 if opts.check and broken else 0
