@@ -498,15 +498,18 @@ def print_row_kernel(
         if kernel.row_outs[o]:
             text.type(DTYPES[d].short, lanes)
             text.scalar(DTYPES[d].short)
-    _along(r)
-    _across(r)
+    if "along" in schedule.loops:
+        _along(r)
+    if "across" in schedule.loops:
+        _across(r)
+    along, across = (f"{symbol}_{w}" if w in schedule.loops else "0" for w in ("along", "across"))
     sizes = ", ".join(str(DTYPES[d].size) for d in r.dtypes)
     per_row = ", ".join(str(int(x)) for x in kernel.row_outs) + ", 0" * len(kernel.in_dtypes)
     keep = max((DTYPES[kernel.insts[v].dtype].size for v in schedule.kept), default=0)
     r.body.lines.append(
         f"void {symbol}(char **ptr, const i64 *strides, i64 n0, i64 n1, const void *params) {{\n"
         f"    static const unsigned char size[] = {{{sizes}}}, per_row[] = {{{per_row}}};\n"
-        f"    static const struct rows k = {{{symbol}_along, {symbol}_across, size, per_row,"
+        f"    static const struct rows k = {{{along}, {across}, size, per_row,"
         f" {r.n}, {r.n_out}, {lanes}, {len(schedule.kept)}, {keep}, {schedule.n_passes}}};\n"
         "    row_driver(&k, ptr, strides, n0, n1, params);\n}"
     )

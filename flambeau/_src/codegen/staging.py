@@ -397,6 +397,7 @@ void row_driver(const struct rows *k, char *const *ptr, const i64 *st, i64 n0, i
     else if (n1 >= k->lanes && n0 > 0 && turnable && n0 <= 64) {
         done = n1 - n1 % k->lanes; across = 0;
     }
+    if (!k->across) done = 0;        /* made for other strides, and right for all */
     char buf[(i64)n * BUFFER] __attribute__((aligned(64)));
     char local[k->nkept ? 65536 : 64] __attribute__((aligned(64))), *kept = local, *heap = 0;
     const i64 abreast = done ? row_abreast(k, n0, k->passes) : 1;

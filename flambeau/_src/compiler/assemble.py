@@ -24,7 +24,6 @@ from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.node import Node
 from flambeau._src.ir.shape_env import UNBACKED
 from flambeau._src.loops.compile import loader
-from flambeau._src.loops.schedule import schedule
 from flambeau._src.ops.call import make_callable, run
 from flambeau._src.ops.op import Declaration, Op, Packet
 from flambeau._src.runtime.toolchain import ToolchainMissing
@@ -232,19 +231,10 @@ class _Writer:
 
     def _in_rank(self, node: Node, kernel: Fused, dim: int) -> str:
         """An operand of a row kernel with the rank of its rows' shape."""
-        val, shape = node.meta["val"], kernel.shape
         name = self.var[node]
-        if val.dim() == len(shape):
+        if node.meta["val"].dim() == len(kernel.shape):
             return name
-        size, stride = list(extents(val.shape)), list(extents(val.stride()))
-        rest = [*shape[:dim], *shape[dim + 1 :]]
-        if node in kernel.outputs and size == rest:
-            size.insert(dim, 1)
-            stride.insert(dim, 0)
-        else:
-            missing = len(shape) - len(size)
-            size, stride = [1] * missing + size, [0] * missing + stride
-        places = f"{self._text(tuple(size))}, {self._text(tuple(stride))}"
+        places = ", ".join(map(self._text, kernel.in_rank(node, dim)))
         return f"alias(Tensor, {name}, {places}, None)"
 
     def _call(self, node: Node) -> None:
@@ -524,9 +514,7 @@ def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
         load = loader()
         if load.sources != "auto":
             return None
-        text = print_kernels(
-            [(s, k.kernel, schedule(k.kernel)) for s, k in fresh.items()], load.target
-        )
+        text = print_kernels([(s, k.kernel, k.schedule) for s, k in fresh.items()], load.target)
         try:
             _ADDRESSES.update(load.load(text, list(fresh)))
         except ToolchainMissing as e:

@@ -19,11 +19,12 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.symint import SymFloat
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
-from flambeau._src.ir.kernel import DTYPES, Kernel, compute_type
+from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule, compute_type
 from flambeau._src.ir.node import Node, map_arg
 from flambeau._src.loops.lower import Tracer, Value, common_compute_type, lower
+from flambeau._src.loops.schedule import schedule
 from flambeau._src.ops.copying import _Identity
-from flambeau._src.ops.kinds import SIXTEEN, Pointwise, Reduction, wrap_dim, wrap_dims
+from flambeau._src.ops.kinds import SIXTEEN, Pointwise, Reduction, row_loops, wrap_dim, wrap_dims
 from flambeau._src.ops.op import Declaration, Op
 
 __all__ = ["Fused", "Group", "MapOp", "RowOp", "groups_of", "map_op", "row_op"]
@@ -617,11 +618,39 @@ class Fused:
         self.kernel: Kernel = lower(
             self.expr, self.kind, self.in_dtypes, self.out_dtypes, len(kinds), kinds
         )
-        digest = hashlib.sha256(str(self.kernel).encode()).hexdigest()[:16]
+        self.schedule: Schedule = schedule(self.kernel, self._loops())
+        printed = f"{self.kernel}{self.schedule.loops}"
+        digest = hashlib.sha256(printed.encode()).hexdigest()[:16]
         names = "_".join(
             dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take))
         )
         self.symbol = f"fused_{names[:40]}_{digest}"
+
+    def _loops(self) -> str:
+        """The kind of kernel, by what is known of sizes and strides."""
+        if self.dim is None:
+            return self.kind
+        outs, ins = (
+            [self.in_rank(n, self.dim) for n in side] for side in (self.outputs, self.inputs)
+        )
+        known = all(type(v) is int for p in (*outs, *ins) for part in p for v in part)
+        found = row_loops(outs, ins, self.dim) if known and ins else self.kind
+        # Along rows every layout is read right, whatever the operands turn out to be.
+        return found if found == "row_along" else self.kind
+
+    def in_rank(self, node: Node, dim: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Sizes and strides of an operand of a row kernel with the rank of its rows' shape."""
+        val, shape = node.meta["val"], self.shape
+        size, stride = list(extents(val.shape)), list(extents(val.stride()))
+        if len(size) == len(shape):
+            return tuple(size), tuple(stride)
+        if node in self.outputs and size == [*shape[:dim], *shape[dim + 1 :]]:
+            size.insert(dim, 1)
+            stride.insert(dim, 0)
+        else:
+            missing = len(shape) - len(size)
+            size, stride = [1] * missing + size, [0] * missing + stride
+        return tuple(size), tuple(stride)
 
     def expr(self, k: Tracer, *loads: Value) -> tuple[Value, ...]:
         """All nodes on one element."""

@@ -149,6 +149,7 @@ class Schedule:
     before which pass). ``passes[p]`` lists the reductions and scans made in pass p. ``lane_size``
     is the size in bytes of the widest element, which fixes the number of lanes. ``kept`` are
     element values stored in a row buffer by the pass that makes them and read back later.
+    ``loops`` are those of a row kernel's two loops that its operands can take.
     """
 
     level: tuple[int, ...]
@@ -158,6 +159,7 @@ class Schedule:
     cost: int
     pass_cost: tuple[int, ...]
     kept: tuple[int, ...]
+    loops: tuple[str, ...] = ("along", "across")
 
 
 def print_kernel(k: Kernel) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from flambeau._src.runtime.toolchain import (
 from flambeau._src.util.config import config
 
 from .pack import open_pack
-from .request import KernelRequest
+from .request import ONE_LOOP, KernelRequest
 from .source import host_target, kernel_of, kernel_text
 
 __all__ = ["KernelLoader", "host_target", "kernel_address", "kernel_of", "kernel_text", "loader"]
@@ -54,9 +55,12 @@ class KernelLoader:
         if self.sources == "numpy":
             raise ToolchainMissing("the configuration (FLAMBEAU_KERNELS=numpy) asks for NumPy")
         pack = self.pack()
+        both = dataclasses.replace(request, kind="row") if request.kind in ONE_LOOP else request
+        if both is not request and both.symbol in self._known:
+            return self._known[both.symbol]
         if pack is not None:
             try:
-                return pack.address(symbol)
+                return pack.address(both.symbol)
             except AttributeError:
                 pass
         if self.sources == "pack":

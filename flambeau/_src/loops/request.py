@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KernelRequest"]
+__all__ = ["ONE_LOOP", "KernelRequest"]
+
+ONE_LOOP = ("row_along", "row_across")  # kinds of row kernels with one of the two loops
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class KernelRequest:
     Attributes:
         name: the operator, e.g. ``add.Tensor``.
         expr: its ``expr(k, *inputs, *params)``; None where ``kind`` alone says what is computed.
-        kind: 'map' or 'row', or the name of a text (``codegen.attention.KINDS``).
+        kind: 'map' or 'row' ('row_along', 'row_across': with one of its two loops), or the name
+            of a text (``codegen.attention.KINDS``).
         in_dtypes, out_dtypes: storage dtypes.
         n_params, param_kinds, compute_dtype: see ``loops.lower.lower``.
     """

@@ -31,8 +31,9 @@ def _cost(op: str, dtype: str) -> int:
     return _COST.get(op, 1)
 
 
-def schedule(k: Kernel) -> Schedule:
-    """The schedule of ``k``: see :class:`flambeau._src.ir.kernel.Schedule`."""
+def schedule(k: Kernel, kind: str = "") -> Schedule:
+    """The schedule of ``k``: see :class:`flambeau._src.ir.kernel.Schedule`. The kinds 'row_along'
+    and 'row_across' say which one of a row kernel's loops is wanted."""
     level: list[int] = []
     stage: list[int] = []
     cost = [_cost(i.op, i.dtype) for i in k.insts]
@@ -54,7 +55,14 @@ def schedule(k: Kernel) -> Schedule:
     kept = _kept(k, level, cost, needs)
     pass_cost = tuple(sum(cost[v] for v in need if level[v] == 2) for need in needs)
     return Schedule(
-        tuple(level), tuple(stage), n_passes, max(sizes, default=1), sum(cost), pass_cost, kept
+        tuple(level),
+        tuple(stage),
+        n_passes,
+        max(sizes, default=1),
+        sum(cost),
+        pass_cost,
+        kept,
+        (kind[4:],) if kind in ("row_along", "row_across") else ("along", "across"),
     )
 
 

@@ -27,8 +27,8 @@ def kernel_of(request: KernelRequest) -> Kernel:
 
     assert request.expr is not None  # else `kernel_text` prints what the kind names
     return lower(
-        request.expr, request.kind, request.in_dtypes, request.out_dtypes, request.n_params,
-        request.param_kinds, request.compute_dtype,
+        request.expr, request.kind.split("_")[0], request.in_dtypes, request.out_dtypes,
+        request.n_params, request.param_kinds, request.compute_dtype,
     )  # fmt: skip
 
 
@@ -38,6 +38,6 @@ def kernel_text(requests: Sequence[KernelRequest], target: Target) -> str:
 
     from .schedule import schedule  # lazy: nor a schedule
 
-    kernels = [(r.symbol, kernel_of(r)) for r in requests if r.expr is not None]
+    kernels = [(r, kernel_of(r)) for r in requests if r.expr is not None]
     whole = [(r.symbol, r.kind, r.out_dtypes[0]) for r in requests if r.expr is None]
-    return print_kernels([(s, k, schedule(k)) for s, k in kernels], target, whole)
+    return print_kernels([(r.symbol, k, schedule(k, r.kind)) for r, k in kernels], target, whole)

@@ -10,7 +10,7 @@ Opaque      its own `meta` and `kernel`
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -557,6 +557,30 @@ def run_elements(
     _native.run_map(address, outs, ins, pack_params(params, [floating] * len(params)))
 
 
+Places = tuple[Sequence[int], Sequence[int]]  # sizes and strides
+
+
+def places(tensors: Sequence[Tensor]) -> list[Places]:
+    return [(t.shape, t.stride()) for t in tensors]
+
+
+def row_loops(outs: Sequence[Places], ins: Sequence[Places], dim: int) -> str:
+    """The kind of row kernel that operands of one rank ask for: 'row_along' or 'row_across' where
+    they take one of its two loops whatever the number of rows (`row_driver` in codegen/staging.py
+    decides), else 'row'."""
+    n0 = max(size[dim] for size, _ in (*outs, *ins))
+    full = [p for p in outs if p[0][dim] != 1]
+    steps = [0 if size[dim] == 1 else stride[dim] for size, stride in ins]
+    if all(s in (0, 1) for s in steps) and all(stride[dim] == 1 for _, stride in full):
+        return "row_along" if n0 > 64 else "row"
+    last = len(outs[0][0]) - 1
+    if full or dim == last or n0 <= 8 or outs[0][0][last] == 1:
+        return "row"
+    dense = [stride[last] == 1 for size, stride in (*outs, *ins) if size[last] != 1]
+    turned = any(s > 1 and size[last] > 1 for s, (size, _) in zip(steps, ins, strict=True))
+    return "row_across" if all(dense) and turned else "row"
+
+
 def run_rows(
     op: Op, expr: Any, outs: tuple[Any, ...], ins: list[Tensor], dim: int, params: list[Any],
     baked: list[Any], common: dt.dtype,
@@ -568,7 +592,9 @@ def run_rows(
     parts = Split.of(ins, params, baked)
     if not ins[0].dim():
         ins, outs = [_lifted(t) for t in ins], tuple(_lifted(t) for t in outs)
-    address = kernel_for(op, expr, "row", parts, ins, outs, common)
+    address = kernel_for(
+        op, expr, row_loops(places(outs), places(ins), dim), parts, ins, outs, common
+    )
     if address is None:
         slot("evaluate")(parts.adapter(expr), "row", outs, ins, params, dim, common)
         return
@@ -621,13 +647,15 @@ def reduce_rows(
         st = o.stride()
         st = [st[i] for i in kept] if keepdim else list(st)
         views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], None))
-    address = kernel_for(op, expr, "row", parts, [rows], tuple(views), x.dtype)
+    plain = len(outs) == 1 and not params and not baked and x.dtype is outs[0].dtype
+    # What C calls for all layouts needs both loops.
+    kind = "row" if plain else row_loops(places(views), places([rows]), rows.dim() - 1)
+    address = kernel_for(op, expr, kind, parts, [rows], tuple(views), x.dtype)
     if address is None:
         slot("evaluate")(
             parts.adapter(expr), "row", tuple(views), [rows], params, rows.dim() - 1, x.dtype
         )
         return
-    plain = len(outs) == 1 and not params and not baked and x.dtype is outs[0].dtype
     if (
         plain
         and getattr(op.base.decl, "splits", False)

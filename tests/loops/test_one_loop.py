@@ -1,0 +1,73 @@
+"""Row kernels of one loop give the bits of those with both, for the operands that ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import flambeau as torch
+from flambeau._src import _native
+from flambeau._src.loops.compile import kernel_text, loader
+from flambeau._src.loops.request import KernelRequest
+from flambeau._src.ops.kinds import places, row_loops
+
+
+def softmax(k: Any, x: Any) -> Any:
+    e = k.exp(x - k.max(x))
+    return e / k.sum(e)
+
+
+def spread(k: Any, x: Any) -> Any:
+    return k.sum((x - k.sum(x) / k.count()) ** 2)
+
+
+def address(expr: Any, kind: str) -> int:
+    request = KernelRequest(f"one_loop_{expr.__name__}", expr, kind, ("float32",), ("float32",))
+    found = loader()
+    return found.load(kernel_text([request], found.target), [request.symbol])[request.symbol]
+
+
+# sizes, the dimension of the rows' elements, which dimensions are exchanged in memory, the kind
+CASES = [
+    ((40, 200), 1, None, "row_along"),
+    ((40, 65), 1, None, "row_along"),
+    ((40, 64), 1, None, "row"),
+    ((3, 90, 7), 1, (1, 2), "row_along"),
+    ((300, 50), 0, None, "row_across"),
+    ((3, 300, 1000), 1, None, "row_across"),
+    ((9, 3), 0, None, "row_across"),
+    ((8, 30), 0, None, "row"),
+    ((300, 1), 0, None, "row_along"),
+    ((4, 30, 20), 0, (1, 2), "row"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("expr", [softmax, spread])
+def test_the_same_bits(expr: Any, case: Any) -> None:
+    size, dim, exchanged, kind = case
+    full = expr is softmax
+    torch.manual_seed(1)
+    x = torch.randn(size)
+    if exchanged is not None:
+        x = x.transpose(*exchanged).contiguous().transpose(*exchanged)
+    of_rows = [1 if i == dim else n for i, n in enumerate(size)]
+    found = row_loops(places([x if full else torch.empty(of_rows)]), places([x]), dim)
+    assert found == ("row" if full and kind == "row_across" else kind)
+
+    def run(kind: str) -> Any:
+        out = torch.empty_like(x) if full else torch.empty(of_rows)
+        _native.run_rows(address(expr, kind), (out,), (x,), dim, None)
+        return out
+
+    assert torch.equal(run(found), run("row"))
+
+
+def test_along_rows_reads_every_layout() -> None:
+    """A compiled program may meet other strides than it was made for."""
+    x = torch.randn(200, 90)
+    for turned in (x, x.t().contiguous().t(), x[::2]):
+        out = torch.empty(turned.shape)
+        _native.run_rows(address(softmax, "row_along"), (out,), (turned,), 0, None)
+        torch.testing.assert_close(out, torch.softmax(turned, 0))
