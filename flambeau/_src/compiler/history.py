@@ -20,12 +20,19 @@ _TIMES: dict[str, list[float]] = {}
 
 @dataclass(slots=True)
 class Step:
-    """One stage that ran: what it made, and how long that took."""
+    """One stage that ran: what it made, when it began (seconds of `time.perf_counter`), and how
+    long it took."""
 
     stage: str
     artefact: Any = None
     milliseconds: float = 0.0
     error: Exception | None = None
+    begun: float = 0.0
+
+    @property
+    def ended(self) -> float:
+        """When it was done, on the clock of `begun`."""
+        return self.begun + self.milliseconds / 1e3
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.stage, self.artefact, self.milliseconds))
@@ -37,15 +44,14 @@ class History(list[Step]):
     @contextmanager
     def timed(self, stage: str) -> Iterator[Step]:
         """Note a stage while it runs; the caller puts the artefact into the step."""
-        step = Step(stage)
-        begun = perf_counter()
+        step = Step(stage, begun=perf_counter())
         try:
             yield step
         except Exception as error:
             step.error = error
             raise
         finally:
-            step.milliseconds = (perf_counter() - begun) * 1e3
+            step.milliseconds = (perf_counter() - step.begun) * 1e3
             _TIMES.setdefault(stage, []).append(step.milliseconds / 1e3)
             self.append(step)
 
