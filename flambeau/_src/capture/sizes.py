@@ -251,14 +251,18 @@ def _length(e: Any, left: int) -> int:
         for monomial in e.terms:
             for atom, _ in monomial:
                 left -= 1
-                for part in atom.args if left > 0 else ():
-                    left = _length(part, left)
+                left = _lengths(atom.args, left)
     elif isinstance(e, Real):
-        for part in e.args:
-            left = _length(part, left - 1) if left > 0 else left
+        left = _lengths(e.args, left)
     elif isinstance(e, Condition):
-        for part in (*e.sides, *e.parts):
-            left = _length(part, left - 1) if left > 0 else left
+        left = _lengths((*e.sides, *e.parts), left)
+    return left
+
+
+def _lengths(parts: tuple[Any, ...], left: int) -> int:
+    for part in parts:
+        if left > 0:
+            left = _length(part, left - 1)
     return left
 
 
