@@ -53,3 +53,21 @@ def test_relations_of_a_symbol_with_itself_are_known() -> None:
         assert frames.run_with(compiler, _Point.__eq__, points) is True
     assert not frames.run_with(compiler, _Point.__eq__, (_Point(1, 2), _Point(1, 3)))
     assert not [note for entry in compiler.skipped for note in entry.contained]
+
+
+def _of_ints(n: int, m: int) -> list[Any]:
+    found: list[Any] = [abs(n >> 1), round(n << 2, 1), (n >> 1) ** 2, (n ^ m) ** (m & 3)]
+    for how in (lambda: n // m, lambda: n % m, lambda: n << m, lambda: n >> (m - 1)):
+        try:
+            found.append(how())
+        except (ValueError, ZeroDivisionError) as e:
+            found.append(str(e))
+    return found
+
+
+def test_operations_on_ints_give_ints_and_their_errors() -> None:
+    compiler = Compiler(Options(lookup("eager"), everything=True))
+    for n, m in ((5, 3), (-6, 2), (7, 0), (8, -1), (9, 4), (-1, 0), (-2, -3)):
+        found, expected = frames.run_with(compiler, _of_ints, (n, m)), _of_ints(n, m)
+        assert found == expected and list(map(type, found)) == list(map(type, expected))
+    assert not [note for entry in compiler.skipped for note in entry.contained]

@@ -28,7 +28,7 @@ __all__ = [
     "numbers", "policy", "symbols_in",
 ]  # fmt: skip
 
-_LONG = 200  # parts of an expression; longer ones are followed no more
+_LONG = 500  # parts of an expression; longer ones are followed no more
 _WIDE = 1 << 63  # ints beyond are constants
 #: What stands for numbers that are not fixed.
 SYMBOLIC: Mapping[type, type] = {SymInt: int, SymFloat: float, SymBool: bool}
@@ -236,7 +236,8 @@ def fixed(v: Any) -> bool:
 def bounded(session: Session, v: Any) -> Any:
     """A symbolic number, or the number that it is now where its expression grew too long: then the
     numbers from outside that are in it are fixed."""
-    if _length(expression_of(v), _LONG) > 0:
+    longest = session.longest // 100 or _LONG
+    if _length(v.node.value, longest) > 0:  # as it was written: what is known by now is not put in
         return v
     names = symbols_in(v)
     for info in session.numbers.values():

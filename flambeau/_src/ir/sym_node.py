@@ -170,6 +170,11 @@ class SymNode:
                 return self._int(a**exponent)
             self._must(a, "!=", 0, "a divisor is not zero")
             return self._float(real("pow", a, exponent))
+        if self.kind != "float" and other.kind != "float":  # a shift's result, or the like
+            exponent = other.guard_int()
+            if exponent >= 0:
+                return self._int(real("pow", a, exponent))
+            b = expr(exponent)
         power = b.constant if isinstance(b, Expr) else b
         if isinstance(power, Real) and power.symbols:
             self._must(a, ">", 0, "the base of a power")
@@ -208,7 +213,7 @@ class SymNode:
         value = self._as_number()
         if isinstance(value, Expr):
             return self._int(maximum(value, -value))
-        return self._float(real("abs", value))
+        return self._number(real("abs", value), self)
 
     def round(self, digits: int | None = None) -> SymNode:
         """To the nearest int, of two the even one; with digits a float."""
@@ -217,7 +222,7 @@ class SymNode:
             return self
         if digits is None:
             return self._int(real("round", value))
-        return self._float(real("round_to", value, digits))
+        return self._number(real("round_to", value, digits), self)
 
     def of_math(self, name: str, *others: SymNode) -> SymNode:
         """The function of `math` with this name."""
@@ -266,7 +271,8 @@ class SymNode:
         a, b = self._as_number(), other._as_number()
         if isinstance(a, (Expr, int)) and isinstance(b, (Expr, int)):
             if name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None:
-                self.env.decide(Condition.compare(b, "!=", 0), "a divisor is not zero")
+                if not self.env.decide(Condition.compare(b, "!=", 0), "a divisor is not zero"):
+                    raise NotSymbolic
             return self._int(of_ints(a, b))
         if name in ("floordiv", "mod"):
             self._must(b, "!=", 0, "a divisor is not zero")
@@ -276,6 +282,13 @@ class SymNode:
         if self.kind == "bool" and other.kind == "bool" and name == "xor":
             same = self.guard_bool() != other.guard_bool()
             return self.wrap_bool(same)
+        if name in ("lshift", "rshift"):
+            by = other._as_number()
+            known = by.constant if isinstance(by, Expr) else None
+            if known is None and not any(map(self.env.is_unbacked, by.symbols)):
+                known = self.env.decide(Condition.compare(by, ">=", 0), "a shift is not negative") - 1
+            if known is not None and known < 0:
+                raise NotSymbolic
         return self._int(real(name, self._as_number(), other._as_number()))
 
     # ---- comparisons and truth ----
