@@ -286,7 +286,9 @@ class SymNode:
             by = other._as_number()
             known = by.constant if isinstance(by, Expr) else None
             if known is None and not any(map(self.env.is_unbacked, by.symbols)):
-                known = self.env.decide(Condition.compare(by, ">=", 0), "a shift is not negative") - 1
+                known = (
+                    self.env.decide(Condition.compare(by, ">=", 0), "a shift is not negative") - 1
+                )
             if known is not None and known < 0:
                 raise NotSymbolic
         return self._int(real(name, self._as_number(), other._as_number()))
