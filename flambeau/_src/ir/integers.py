@@ -92,7 +92,7 @@ def _plus(a: int | None, b: int | None) -> int | None:
 def _times(a: float, b: float) -> float:
     if a == 0 or b == 0:
         return 0
-    if isinstance(a, float) or isinstance(b, float):  # infinite; ints may be beyond all floats
+    if math.inf in (abs(a), abs(b)):  # ints may be beyond all floats
         return math.inf if (a > 0) == (b > 0) else -math.inf
     return a * b
 

@@ -270,9 +270,10 @@ class SymNode:
             return SymNode(self.env, "int", of_ints(a, b))
         a, b = self._as_number(), other._as_number()
         if isinstance(a, (Expr, int)) and isinstance(b, (Expr, int)):
-            if name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None:
-                if not self.env.decide(Condition.compare(b, "!=", 0), "a divisor is not zero"):
-                    raise NotSymbolic
+            divides = name in ("floordiv", "mod") and isinstance(b, Expr) and b.constant is None
+            ok = Condition.compare(b, "!=", 0)
+            if divides and not self.env.decide(ok, "a divisor is not zero"):
+                raise NotSymbolic
             return self._int(of_ints(a, b))
         if name in ("floordiv", "mod"):
             self._must(b, "!=", 0, "a divisor is not zero")
@@ -282,16 +283,18 @@ class SymNode:
         if self.kind == "bool" and other.kind == "bool" and name == "xor":
             same = self.guard_bool() != other.guard_bool()
             return self.wrap_bool(same)
-        if name in ("lshift", "rshift"):
-            by = other._as_number()
-            known = by.constant if isinstance(by, Expr) else None
-            if known is None and not any(map(self.env.is_unbacked, by.symbols)):
-                known = (
-                    self.env.decide(Condition.compare(by, ">=", 0), "a shift is not negative") - 1
-                )
-            if known is not None and known < 0:
-                raise NotSymbolic
-        return self._int(real(name, self._as_number(), other._as_number()))
+        by = other._as_number()
+        if name in ("lshift", "rshift") and not self._shifts(by):
+            raise NotSymbolic
+        return self._int(real(name, self._as_number(), by))
+
+    def _shifts(self, by: Number) -> bool:
+        """Whether it is a number of places that Python takes, with a guard."""
+        if isinstance(by, Expr) and by.constant is not None:
+            return by.constant >= 0
+        if not isinstance(by, (Expr, Real)) or any(map(self.env.is_unbacked, by.symbols)):
+            return True
+        return self.env.decide(Condition.compare(by, ">=", 0), "a shift is not negative")
 
     # ---- comparisons and truth ----
 
