@@ -119,6 +119,8 @@ def _with_tensor(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) -
     for v in (a, b):
         if type(v) is not FakeTensor and type(v) not in NATIVE:
             return _protocol(s, plain, a, b, symbol)
+    if plain == "%" and type(a) in (str, bytes):
+        return strings.percent(s, a, b)
     if type(a) in (list, tuple) and plain in ("+",) and symbol == "+=":
         return s.native(fn, a, iteration.unbound(s, b))
     if type(a) is not FakeTensor:  # nothing to change in place

@@ -41,6 +41,7 @@ from flambeau._src.capture.source import TypeSource
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.core.slots import SLOTS
 from flambeau._src.core.symint import SymFloat, SymInt
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
@@ -795,6 +796,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return handler
     if code is tensor_hooks.REMOVE:
         return tensor_hooks.remove
+    if fn is Tensor.__repr__ or fn is Tensor.__format__:
+        return _text_of_tensor
     if name in _MODULE_METHODS and library.is_module_code(code):
         return _MODULE_METHODS[name]
     if library.kind_of_code(code) == library.LEAF:
@@ -839,6 +842,10 @@ _WARN = getattr(warnings.warn, "__code__", None)
 
 def _nothing(s: Session, args: Any, kwargs: Any) -> Any:
     return None
+
+
+def _text_of_tensor(s: Session, args: Any, kwargs: Any) -> Any:
+    return strings.format_(s, args[0], "")
 
 
 def _graph_break(s: Session, args: Any, kwargs: Any) -> Any:

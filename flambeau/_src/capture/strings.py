@@ -13,6 +13,7 @@ from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.core.size import Size
+from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -67,6 +68,7 @@ def convert(s: Session, how: str, value: Any) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     value = numbers(value)
     kind = type(value)
+    _refuse_tensors(kind)
     if isinstance(value, BaseException) and s.heap.known(value) is not None:
         return _outside_exception(s, how, value)
     if printable(value):
@@ -90,6 +92,14 @@ def convert(s: Session, how: str, value: Any) -> str:
         f"A {kind.__name__} is made into text.",
         "Format it outside of the compiled function, or after it.",
     )
+
+
+def _refuse_tensors(kind: type) -> None:
+    """What a capture has of a tensor does not have its values."""
+    if kind is FakeTensor:
+        raise Unsupported(
+            "A tensor is made into text.", "Format it outside of the compiled function, or after."
+        )
 
 
 def _outside_exception(s: Session, how: str, value: Any) -> str:
@@ -129,6 +139,7 @@ def format_(s: Session, value: Any, spec: str) -> str:
     """`format(value, spec)`."""
     value = numbers(value)
     kind = type(value)
+    _refuse_tensors(kind)
     if isinstance(value, BaseException) and not spec:
         return convert(s, "str", value)
     if kind is str and not spec:

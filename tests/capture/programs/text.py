@@ -125,3 +125,42 @@ def joins(a, items):
         "".join(sorted("cab")),
         " ".join(f"{i:02d}" for i in items),
     )
+
+
+class Holder:
+    def __init__(self, held):
+        self.held = held
+
+    def __repr__(self):
+        return f"Holder({self.held})"
+
+
+# The text of a tensor shows its values, which only running tells.
+
+
+@program(lambda: (torch.ones(2),), breaks=1)
+def representation(a):
+    return repr(a + 1)
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def texts_of_tensors(a):
+    b = a + 1
+    return str(b), f"{b}", f"{b!r:>40}", "%s" % b, "%s %d" % (b, 3), "{}".format(b), ascii([b])
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def text_by_methods(a):
+    b = a + 1
+    return b.__repr__(), b.__str__(), b.__format__(""), torch.Tensor.__repr__(b)
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def text_of_what_holds_tensors(a):
+    b = a + 1
+    return repr(Holder(b)), str({"k": (b, [b])}), str(ValueError(b)), repr(slice(b))
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def numbers_of_tensors_in_text(a):
+    return f"{(a + 1)[0]:.3f}", format(a.sum(), ".1f"), "{:.2e}".format(a.mean())
