@@ -297,13 +297,20 @@ static PyObject *ask(Frame *f, PyCodeObject *co, Local *me) {
 }
 /* With a hook in the interpreter a caller's stack keeps the arguments of a call to its end. What goes on after a
    graph break is called by code that stands before `RESUME` and has nothing else on its stack: there they are
-   let go, so that an object ends when the program forgets it. */
+   let go, so that an object ends when the program forgets it. Rounds of loops are given a tuple: it is emptied. */
 static void release_arguments(PyThreadState *ts, Frame *f, PyCodeObject *co) {
     Frame *caller = CALLER(ts);
     if (!caller || caller->owner != FRAME_OWNED_BY_THREAD || !STARTED(caller) || !_PyFrame_IsIncomplete(caller)) return;
     PyCodeObject *by = CODE_OF(caller);
     int n = arguments_of(co);
     PyObject **given = caller->localsplus + by->co_nlocalsplus + 2;    /* above the callable and its NULL */
+    PyObject *many = n && by->co_stacksize > 2 ? given[0] : NULL;
+    if (many && PyTuple_CheckExact(many) && Py_REFCNT(many) == 1 && PyTuple_GET_SIZE(many) == n) {
+        int same = 1;
+        for (int i = 0; i < n && same; i++) same = PyTuple_GET_ITEM(many, i) == f->localsplus[i];
+        for (int i = 0; i < n && same; i++) { PyTuple_SET_ITEM(many, i, Py_NewRef(Py_None)); Py_DECREF(f->localsplus[i]); }
+        if (same) return;
+    }
     if (2 + n > by->co_stacksize) return;
     for (int i = 0; i < n; i++) if (given[i] != f->localsplus[i] || !given[i]) return;
     for (int i = 0; i < n; i++) { given[i] = Py_NewRef(Py_None); Py_DECREF(f->localsplus[i]); }

@@ -97,6 +97,8 @@ class Callback:
             return None
         self.report.captured.append(found)
         globals_.update(found.new_globals)
+        for resume in found.resumes:
+            frames.goes_on(resume)
         if found.region is not None:
             module = torch.fx.GraphModule(found.region.attributes, found.region.graph)
             globals_[found.region.name] = torch.fx.Interpreter(module).run

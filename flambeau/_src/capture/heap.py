@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import arrays, library, sizes
 from flambeau._src.capture.guards import Guard, Kind
-from flambeau._src.capture.lookup import special
+from flambeau._src.capture.lookup import lookup, special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import (
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Heap", "Known"]
 
+_CLASS = object.__dict__["__class__"]
 _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
@@ -116,11 +117,15 @@ class Heap:
         if kind is types.FunctionType:
             self.guard(Kind.FUNCTION, source, value.__code__)
             return self._know(value, value, source).inside
-        if isinstance(value, Tensor):
+        if kind in (weakref.ProxyType, weakref.CallableProxyType):  # asked anything, it may raise
+            raise Unsupported("A weak proxy is used.")
+        if issubclass(kind, Tensor):
             return tensors.enter(self, value, source)
         return self._enter_object(value, kind, source)
 
     def _enter_object(self, value: Any, kind: type, source: Source) -> Any:
+        if lookup(kind, "__class__") is not _CLASS:
+            raise Unsupported(f"A {kind.__name__} says itself what its class is.")
         if is_reference(value) or kind is types.ModuleType or kind in _GETTERS:
             self.guard(Kind.ID, source, value)
             return self._know(value, value, source).inside
@@ -163,8 +168,6 @@ class Heap:
             self.guard(Kind.EQUALS, source, value)
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)
-        if kind in (weakref.ProxyType, weakref.CallableProxyType):
-            raise Unsupported("A weak proxy is used.")
         if enter is None and issubclass(kind, tuple(containers.ENTER)):
             base, enter = next(x for x in containers.ENTER.items() if issubclass(kind, x[0]))
             containers.check_reads(kind, base)

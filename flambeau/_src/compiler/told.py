@@ -134,23 +134,37 @@ def meets_tensors(
         return True
     for name in code.co_names:
         value = globals_.get(name)
-        home = getattr(value, "__module__", None) or getattr(value, "__name__", None)
+        home = _own(value, "__module__") or (_own(value, "__dict__") or {}).get("__name__")
         if isinstance(home, str) and home.split(".")[0] in ("flambeau", "torch"):
             return True
     return any(_holds_tensor(v, 3) for v in arguments.values())
 
 
+def _own(value: Any, name: str) -> Any:
+    """An attribute without the class's `__getattr__` and `__getattribute__`: nobody's code runs."""
+    try:
+        return (type if issubclass(type(value), type) else object).__getattribute__(value, name)
+    except (AttributeError, TypeError):
+        return None
+
+
 def _holds_tensor(value: Any, depth: int) -> bool:
-    if isinstance(value, Tensor) or hasattr(value, "_parameters"):
+    """Whether there are tensors or modules in a value; its own methods are not asked."""
+    kind = type(value)
+    inside = None if issubclass(kind, (type, ModuleType)) else _own(value, "__dict__")
+    if issubclass(kind, Tensor) or (isinstance(inside, dict) and "_parameters" in inside):
         return True
-    if depth and isinstance(value, (list, tuple)):
-        return any(_holds_tensor(v, depth - 1) for v in value)
-    if depth and isinstance(value, dict):
-        return any(_holds_tensor(v, depth - 1) for v in value.values())
-    inside = getattr(value, "__dict__", None) if depth else None
-    if isinstance(inside, dict) and not isinstance(value, (type, ModuleType)):
-        return depth > 1 and any(_holds_tensor(v, depth - 2) for v in list(inside.values()))
+    for base, items in _HOLDERS:
+        if depth and issubclass(kind, base):
+            return any(_holds_tensor(v, depth - 1) for v in list(items(value)))
+    if depth > 1 and isinstance(inside, dict):
+        return any(_holds_tensor(v, depth - 2) for v in list(dict.values(inside)))
     return False
+
+
+_HOLDERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (list, list.__iter__), (tuple, tuple.__iter__), (dict, dict.values),
+)  # fmt: skip
 
 
 #: Builtins that the compiler itself is written with; programs replace the others at will.

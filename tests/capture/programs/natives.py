@@ -178,3 +178,51 @@ def long_native_iterators(a):
     found = any(forward)
     del forward
     return a + len(list(range(20_000))), found, sum(range(10_000))
+
+
+@program(lambda: (x(),), breaks=None)
+def dead_proxies(a):
+    held = Plain()
+    p = weakref.proxy(held)
+    kind = getattr(p, "__class__")
+    del held
+    return a + 1, kind, raised(getattr, p, "__class__")
+
+
+@program(lambda: (x(),), breaks=None)
+def objects_end_in_rounds(a):
+    gone = []
+    for _ in range(3):
+        held = Plain()
+        r = weakref.ref(held)
+        torch._dynamo.graph_break()
+        other = held
+        torch._dynamo.graph_break()
+        del held, other
+        gone.append(r() is None)
+    return a + 1, gone
+
+
+class Asked:
+    noted: list[str]
+
+    def __init__(self):
+        self.noted = []
+
+    def __getattr__(self, name):
+        self.noted.append(name)
+        raise RuntimeError(name)
+
+
+class Fields:
+    @property
+    def __class__(self):
+        raise RuntimeError("asked for its class")
+
+
+ASKED, FIELDS = Asked(), Fields()
+
+
+@program(lambda: (x(),), breaks=None)
+def objects_that_note_questions(a):
+    return a + 1, len(ASKED.noted), type(FIELDS).__name__

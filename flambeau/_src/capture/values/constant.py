@@ -62,7 +62,7 @@ def is_reference(value: Any) -> bool:
         return owner is None or isinstance(owner, (types.ModuleType, type))
     return (
         kind in REFERENCES
-        or isinstance(value, (type, enum.Enum))
+        or issubclass(kind, (type, enum.Enum))
         or kind.__name__ in _LAYOUTS
         or (kind.__module__ in ("typing", "re", "types") and kind is not types.SimpleNamespace)
     )
@@ -77,4 +77,4 @@ def is_plain(value: Any) -> bool:
         return all(is_plain(v) for v in value)
     if kind is slice:
         return is_plain(value.start) and is_plain(value.stop) and is_plain(value.step)
-    return isinstance(value, enum.Enum) or kind.__name__ in _LAYOUTS
+    return issubclass(kind, enum.Enum) or kind.__name__ in _LAYOUTS
