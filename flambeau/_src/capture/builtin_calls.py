@@ -149,7 +149,12 @@ def _id(s: Session, args: Any, kwargs: Any) -> Any:
 def _vars(s: Session, args: Any, kwargs: Any) -> Any:
     if not args:
         return _locals(s, args, kwargs)
-    return attributes.get(s, args[0], "__dict__")
+    try:
+        return attributes.get(s, args[0], "__dict__")
+    except Raised as raised:
+        if isinstance(raised.error, AttributeError):
+            s.raise_(TypeError("vars() argument must have __dict__ attribute"))
+        raise
 
 
 def _dir(s: Session, args: Any, kwargs: Any) -> Any:

@@ -32,6 +32,15 @@ def called_without_arguments(a):
     return a + 1, raised(itertools.tee), raised(functools.cmp_to_key), raised(reversed)
 
 
+class Slotted:
+    __slots__ = ("n",)
+
+
+@program(lambda: (x(), Slotted()), breaks=None)
+def variables_of_what_has_none(a, slotted):
+    return a + 1, raised(vars, slotted), raised(vars, 3), vars(Plain())
+
+
 class Nested:
     def __init__(self, inner):
         self.inner = inner
