@@ -188,3 +188,38 @@ def test_exported_programs_seed() -> None:
 def test_an_overload_that_is_named_as_a_keyword(back_end: str) -> None:
     """`aten.random.from` stands in printed graphs as Python can read it."""
     _same(lambda x: x + torch.empty(3, 4).random_(2, 9), back_end, X)
+
+
+def _as_before(x: Any) -> Any:
+    state = torch.get_rng_state()
+    first = torch.rand(3, 4)
+    torch.random.set_rng_state(state)
+    return first, x * torch.rand(3, 4), state
+
+
+def _forked(x: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        inside = torch.randn(3, 4)
+    return inside * x, torch.rand(3, 4)
+
+
+def _unused_state(x: Any) -> Any:
+    torch.get_rng_state()
+    return x + torch.rand_like(x)
+
+
+@pytest.mark.parametrize("back_end", BACK_ENDS)
+@pytest.mark.parametrize("fn", [_as_before, _forked, _unused_state])
+def test_states_are_taken_and_set_in_their_place(fn: Any, back_end: str) -> None:
+    _same(fn, back_end, X)
+
+
+def test_a_state_that_is_none_raises_when_it_runs() -> None:
+    def fn(x: Any) -> Any:
+        torch.set_rng_state(x)
+        return x + 1
+
+    compiled = torch.compile(fn, backend="aot_eager", fullgraph=True)
+    with pytest.raises(TypeError, match=r"RNG state must be a torch\.ByteTensor"):
+        compiled(X)

@@ -13,6 +13,7 @@ from flambeau._src.capture.source import AttrSource, ModuleSource
 from flambeau._src.core import checks, generator, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import autocast
+from flambeau._src.ops.call import aten
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -157,6 +158,17 @@ def _manual_seed(s: Session, args: Any, kwargs: Any) -> Any:
     return s.heap.enter(generator.default_generator, AttrSource(module, "default_generator"))
 
 
+def _get_rng_state(s: Session, args: Any, kwargs: Any) -> Any:
+    return s.recorder.call(generator.get_rng_state, aten._rng_state, (), {})
+
+
+def _set_rng_state(s: Session, args: Any, kwargs: Any) -> Any:
+    (state_,) = args or kwargs.values()
+    if not isinstance(state_, Tensor):
+        raise Unsupported("The state of random numbers that is set is no tensor.")
+    s.recorder.effect(generator.set_rng_state, s.recorder.argument(state_))
+
+
 def _is_tensor(s: Session, args: Any, kwargs: Any) -> Any:
     return isinstance(args[0], Tensor)
 
@@ -187,6 +199,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = (
     {
         "is_tensor": _is_tensor,
         "manual_seed": _manual_seed,
+        "get_rng_state": _get_rng_state,
+        "set_rng_state": _set_rng_state,
         "from_numpy": arrays.from_numpy,
         "is_grad_enabled": lambda s, a, k: state.get_grad(),
         "has_torch_function": _has_say,

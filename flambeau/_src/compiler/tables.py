@@ -24,7 +24,8 @@ _TABLES: dict[str, dict[Any, Callable[..., Any]]] = {
 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions that our own back ends use: what they run whole is not among them."""
+    """The decompositions that a back end with kernels of its own wants: not of what is better run
+    whole."""
     return decompositions()
 
 

@@ -124,10 +124,18 @@ default_generator.seed()
 
 def manual_seed(seed: Any) -> Generator:
     """Seed the default generators of all devices with an integer in [-2**63, 2**64)."""
-    traced = SLOTS.get("manual_seed.traced")
-    if traced is None or not traced(seed):
+    step = _step("_manual_seed")
+    if step is None:
         seed_all(int(seed))
+    else:
+        step(seed)
     return default_generator
+
+
+def _step(name: str) -> Any:
+    """The operator that stands for a call while a program is being traced, or None."""
+    traced = SLOTS.get("generator.traced")
+    return None if traced is None else traced(name)
 
 
 def seed_all(seed: int) -> None:
@@ -154,12 +162,18 @@ def initial_seed() -> int:
 
 def get_rng_state() -> Tensor:
     """The state of the default generator: a tensor of 5,056 bytes."""
-    return default_generator.get_state()
+    step = _step("_rng_state")
+    found: Tensor = default_generator.get_state() if step is None else step()
+    return found
 
 
 def set_rng_state(new_state: Tensor) -> None:
     """Go on with the default generator from a state that `get_rng_state` gave."""
-    default_generator.set_state(new_state)
+    step = _step("_set_rng_state") if isinstance(new_state, Tensor) else None
+    if step is None:
+        default_generator.set_state(new_state)
+    else:
+        step(new_state)
 
 
 # ---- the ranges of random_ and randint ----

@@ -366,16 +366,13 @@ def get_proxy_mode() -> ProxyTorchDispatchMode | None:
     return found
 
 
-def _seed_traced(seed: Any) -> bool:
-    """`torch.manual_seed` under a tracing mode: a step of the program."""
+def _step(name: str) -> Any:
+    """The operator of that name if calls are being traced, else None."""
     mode = get_proxy_mode()
-    if mode is None or not mode.enable_tracing:
-        return False
-    aten._manual_seed(seed)
-    return True
+    return None if mode is None or not mode.enable_tracing else getattr(aten, name)
 
 
-fill("manual_seed.traced", _seed_traced)
+fill("generator.traced", _step)
 
 
 @contextmanager

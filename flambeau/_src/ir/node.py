@@ -410,7 +410,8 @@ def _tags(target: Any) -> Iterator[Any]:
 
 #: The library's functions that act by being called.
 _EFFECTS = frozenset(
-    {"_assert", "_assert_async", "_enter_autocast", "_exit_autocast", "manual_seed"}
+    {"_assert", "_assert_async", "_enter_autocast", "_exit_autocast"}
+    | {"manual_seed", "get_rng_state", "set_rng_state"}
 )
 _RANDOM_FUNCTIONS = frozenset(
     {"bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"}
