@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import flambeau as torch
 from flambeau import Tensor
 
-from ._stepping import _use_grad_for_differentiable
+from ._stepping import _to_scalar, _use_grad_for_differentiable
 from .optimizer import Optimizer
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Parameterwise(Optimizer):
-    """An optimizer that says how a parameter's state begins and how a group is updated."""
+    """An optimizer that says how a parameter's state begins and how a group is updated.
+
+    A group is updated by the functional form (`updates`), or by an `_update` of the class's own.
+    """
 
     #: Whether `_update` can deal with sparse gradients.
     _takes_sparse = False
+    #: The functional form, its list arguments behind gradients, and its options.
+    _functional: Callable[..., None]
+    _entries: tuple[tuple[str, str | None], ...]
+    _options: tuple[str, ...]
 
     def _state_of(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         state = self.state[p]
@@ -37,7 +46,20 @@ class Parameterwise(Optimizer):
         states: list[dict[str, Any]],
     ) -> None:
         """Update the parameters of a group that have gradients, and their states, in place."""
-        raise NotImplementedError(f"{type(self).__name__} does not define _update()")
+        lists = [
+            [s[name] for s in states] if option is None or group[option] else []
+            for name, option in self._entries
+        ]
+        self._functional(params, grads, *lists, **self._arguments(group))
+
+    def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
+        """The options of the functional form, as the group has them."""
+        given = {name: group[name] for name in self._options if name in group}
+        if "lr" in given:
+            given["lr"] = _to_scalar(given["lr"])
+        if "betas" in group:
+            given["beta1"], given["beta2"] = group["betas"]
+        return given
 
     def _check(self, p: Tensor, grad: Tensor) -> None:
         """Raise where this optimizer cannot work on such a parameter or gradient."""
@@ -98,3 +120,23 @@ class Parameterwise(Optimizer):
                 stacklevel=2,
             )
             self._warned_capturable_if_run_uncaptured = True
+
+
+def updates(cls: type[Parameterwise], *entries: str | tuple[str, str]) -> Callable[[_F], _F]:
+    """Make a function the functional form of an optimizer: ``f(params, grads, *lists, **options)``.
+
+    Args:
+        cls: the optimizer.
+        entries: names in a parameter's state, of which the function takes a list each; a pair's
+            second name is an option of the group without which the list is empty.
+    """
+
+    def decorate(function: _F) -> _F:
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        cls._functional = staticmethod(function)
+        cls._entries = tuple((e, None) if isinstance(e, str) else e for e in entries)
+        cls._options = names[2 + len(entries) :]
+        return function
+
+    return decorate

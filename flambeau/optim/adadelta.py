@@ -6,9 +6,8 @@ from typing import Any
 
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
-    _to_scalar,
     add_scaled_,
     as_real,
     check_capturable,
@@ -82,30 +81,8 @@ class Adadelta(Parameterwise):
             "acc_delta": zeros_like(p),
         }
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        adadelta(
-            params,
-            grads,
-            [s["square_avg"] for s in states],
-            [s["acc_delta"] for s in states],
-            [s["step"] for s in states],
-            lr=_to_scalar(group["lr"]),
-            rho=group["rho"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-        )
 
-
+@updates(Adadelta, "square_avg", "acc_delta", "step")
 def adadelta(
     params: list[Tensor],
     grads: list[Tensor],

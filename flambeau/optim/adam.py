@@ -7,7 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _device_dtype_check_for_fused,
     _get_value,
@@ -125,36 +125,22 @@ class Adam(Parameterwise):
         grads: list[Tensor],
         states: list[dict[str, Any]],
     ) -> None:
-        beta1, beta2 = group["betas"]
-        amsgrad, lr = group["amsgrad"], group["lr"]
         if group["differentiable"] and any(s["step"].requires_grad for s in states):
             raise RuntimeError("`requires_grad` is not supported for `step` in differentiable mode")
-        if group["foreach"] and isinstance(lr, Tensor) and not group["capturable"]:
+        if group["foreach"] and isinstance(group["lr"], Tensor) and not group["capturable"]:
             raise RuntimeError(
                 "lr as a Tensor is not supported for capturable=False and foreach=True"
             )
-        adam(
-            params,
-            grads,
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
-            [s["max_exp_avg_sq"] for s in states] if amsgrad else [],
-            [s["step"] for s in states],
-            amsgrad=amsgrad,
-            beta1=_to_scalar(beta1),
-            beta2=_to_scalar(beta2),
-            lr=_to_scalar(lr),
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-            fused=group["fused"],
-            grad_scale=getattr(self, "grad_scale", None),
-            found_inf=getattr(self, "found_inf", None),
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-        )
+        super()._update(group, params, grads, states)
+
+    def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
+        given = super()._arguments(group)
+        return given | {
+            "beta1": _to_scalar(given["beta1"]),
+            "beta2": _to_scalar(given["beta2"]),
+            "grad_scale": getattr(self, "grad_scale", None),
+            "found_inf": getattr(self, "found_inf", None),
+        }
 
 
 def _check_options(
@@ -189,6 +175,7 @@ def _check_options(
             raise ValueError(f"Tensor betas[{index}] must be 1-element")
 
 
+@updates(Adam, "exp_avg", "exp_avg_sq", ("max_exp_avg_sq", "amsgrad"), "step")
 def adam(
     params: list[Tensor],
     grads: list[Tensor],

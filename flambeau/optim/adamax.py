@@ -7,10 +7,9 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _get_value,
-    _to_scalar,
     add_quotient_,
     as_real,
     check_betas,
@@ -77,32 +76,8 @@ class Adamax(Parameterwise):
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_inf": zeros_like(p)}
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        adamax(
-            params,
-            grads,
-            [s["exp_avg"] for s in states],
-            [s["exp_inf"] for s in states],
-            [s["step"] for s in states],
-            eps=group["eps"],
-            beta1=beta1,
-            beta2=beta2,
-            lr=_to_scalar(group["lr"]),
-            weight_decay=group["weight_decay"],
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-        )
 
-
+@updates(Adamax, "exp_avg", "exp_inf", "step")
 def adamax(
     params: list[Tensor],
     grads: list[Tensor],

@@ -7,7 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _get_scalar_dtype,
     _get_value,
@@ -86,32 +86,8 @@ class ASGD(Parameterwise):
             "ax": zeros_like(p),
         }
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        asgd(
-            params,
-            grads,
-            [s["ax"] for s in states],
-            [s["mu"] for s in states],
-            [s["eta"] for s in states],
-            [s["step"] for s in states],
-            lambd=group["lambd"],
-            lr=_to_scalar(group["lr"]),
-            t0=group["t0"],
-            alpha=group["alpha"],
-            weight_decay=group["weight_decay"],
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-        )
 
-
+@updates(ASGD, "ax", "mu", "eta", "step")
 def asgd(
     params: list[Tensor],
     grads: list[Tensor],

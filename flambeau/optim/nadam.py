@@ -6,11 +6,10 @@ from typing import Any
 
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _counter,
     _get_value,
-    _to_scalar,
     add_quotient_,
     as_real,
     check_betas,
@@ -98,35 +97,8 @@ class NAdam(Parameterwise):
             "exp_avg_sq": zeros_like(p),
         }
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        nadam(
-            params,
-            grads,
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
-            [s["mu_product"] for s in states],
-            [s["step"] for s in states],
-            beta1=beta1,
-            beta2=beta2,
-            lr=_to_scalar(group["lr"]),
-            weight_decay=group["weight_decay"],
-            momentum_decay=group["momentum_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-        )
 
-
+@updates(NAdam, "exp_avg", "exp_avg_sq", "mu_product", "step")
 def nadam(
     params: list[Tensor],
     grads: list[Tensor],

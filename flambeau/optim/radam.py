@@ -7,10 +7,9 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _get_value,
-    _to_scalar,
     as_real,
     check_betas,
     check_capturable,
@@ -89,33 +88,8 @@ class RAdam(Parameterwise):
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
         return {"step": new_step(p, group), "exp_avg": zeros_like(p), "exp_avg_sq": zeros_like(p)}
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        beta1, beta2 = group["betas"]
-        radam(
-            params,
-            grads,
-            [s["exp_avg"] for s in states],
-            [s["exp_avg_sq"] for s in states],
-            [s["step"] for s in states],
-            beta1=beta1,
-            beta2=beta2,
-            lr=_to_scalar(group["lr"]),
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-            foreach=group["foreach"],
-            capturable=group["capturable"],
-            differentiable=group["differentiable"],
-            decoupled_weight_decay=group["decoupled_weight_decay"],
-        )
 
-
+@updates(RAdam, "exp_avg", "exp_avg_sq", "step")
 def radam(
     params: list[Tensor],
     grads: list[Tensor],

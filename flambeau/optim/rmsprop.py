@@ -9,9 +9,8 @@ from typing import Any
 
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
-    _to_scalar,
     add_quotient_,
     add_scaled_,
     as_real,
@@ -97,33 +96,8 @@ class RMSprop(Parameterwise):
             state["grad_avg"] = zeros_like(p)
         return state
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        rmsprop(
-            params,
-            grads,
-            [s["square_avg"] for s in states],
-            [s["grad_avg"] for s in states] if group["centered"] else [],
-            [s["momentum_buffer"] for s in states] if group["momentum"] > 0 else [],
-            [s["step"] for s in states],
-            lr=_to_scalar(group["lr"]),
-            alpha=group["alpha"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            momentum=group["momentum"],
-            centered=group["centered"],
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-        )
 
-
+@updates(RMSprop, "square_avg", ("grad_avg", "centered"), ("momentum_buffer", "momentum"), "step")
 def rmsprop(
     params: list[Tensor],
     grads: list[Tensor],

@@ -7,7 +7,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 
-from ._parameterwise import Parameterwise
+from ._parameterwise import Parameterwise, updates
 from ._stepping import (
     _to_scalar,
     as_real,
@@ -79,32 +79,14 @@ class Rprop(Parameterwise):
             )
         return {"step": new_step(p, group), "prev": zeros_like(p), "step_size": size}
 
-    def _update(
-        self,
-        group: dict[str, Any],
-        params: list[Tensor],
-        grads: list[Tensor],
-        states: list[dict[str, Any]],
-    ) -> None:
-        etaminus, etaplus = group["etas"]
-        smallest, largest = group["step_sizes"]
-        rprop(
-            params,
-            grads,
-            [s["prev"] for s in states],
-            [s["step_size"] for s in states],
-            [s["step"] for s in states],
-            step_size_min=smallest,
-            step_size_max=largest,
-            etaminus=etaminus,
-            etaplus=etaplus,
-            foreach=group["foreach"],
-            maximize=group["maximize"],
-            differentiable=group["differentiable"],
-            capturable=group["capturable"],
-        )
+    def _arguments(self, group: dict[str, Any]) -> dict[str, Any]:
+        given = super()._arguments(group)
+        given["etaminus"], given["etaplus"] = group["etas"]
+        given["step_size_min"], given["step_size_max"] = group["step_sizes"]
+        return given
 
 
+@updates(Rprop, "prev", "step_size", "step")
 def rprop(
     params: list[Tensor],
     grads: list[Tensor],

@@ -494,124 +494,81 @@ class FullLike(Like):
 
 
 class New(Like):
-    """Methods that make a tensor of another shape with self's dtype and device."""
+    """Methods that make a tensor of another shape with self's dtype and device: what `maker` makes
+    of the same arguments, with both given where the user gave none."""
 
     public = "method"
+    maker = ""
 
+    @classmethod
+    def meta(cls, t: Tensor, size: Any, *rest: Any) -> TensorSpec:
+        dtype, layout_, device, _ = rest[-4:]
+        return spec(size, dtype or t.dtype, layout_, t.device if device is None else device)
 
-def new_spec(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any) -> TensorSpec:
-    return spec(size, dtype or t.dtype, layout_, t.device if device is None else device)
+    def kernel(out: Tensor, *rest: Any) -> None:
+        return None
+
+    @classmethod
+    def decompose(cls, t: Tensor, *rest: Any) -> Tensor:
+        *given, dtype, layout_, device, pin = rest
+        made: Tensor = getattr(aten, cls.maker)(
+            *given,
+            dtype=dtype or t.dtype,
+            layout=layout_,
+            device=t.device if device is None else device,
+            pin_memory=pin,
+        )
+        return made
 
 
 class NewEmpty(New):
     """Unset bytes with self's dtype and device."""
 
     schema = f"new_empty(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
-
-    def meta(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
-        return new_spec(t, size, dtype, layout_, device)
-
-    def kernel(out: Tensor, *rest: Any) -> None:
-        return None
-
-    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
-        return aten.empty(
-            size,
-            dtype=dtype or t.dtype,
-            layout=layout_,
-            device=t.device if device is None else device,
-            pin_memory=pin,
-        )
+    maker = "empty"
 
 
-class NewZeros(NewEmpty):
+class NewZeros(New):
     """Zeros with self's dtype and device."""
 
     schema = f"new_zeros(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
+    maker = "zeros"
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 0)
 
-    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
-        return aten.zeros(
-            size,
-            dtype=dtype or t.dtype,
-            layout=layout_,
-            device=t.device if device is None else device,
-            pin_memory=pin,
-        )
 
-
-class NewOnes(NewEmpty):
+class NewOnes(New):
     """Ones with self's dtype and device."""
 
     schema = f"new_ones(Tensor self, int[] size, *, {OPTIONS}) -> Tensor"
+    maker = "ones"
 
     def kernel(out: Tensor, *rest: Any) -> None:
         fill_with(out, 1)
-
-    def decompose(t: Tensor, size: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> Tensor:
-        return aten.ones(
-            size,
-            dtype=dtype or t.dtype,
-            layout=layout_,
-            device=t.device if device is None else device,
-            pin_memory=pin,
-        )
 
 
 class NewFull(New):
     """A number with self's dtype and device."""
 
     schema = f"new_full(Tensor self, int[] size, Scalar fill_value, *, {OPTIONS}) -> Tensor"
-
-    def meta(
-        t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any
-    ) -> TensorSpec:
-        return new_spec(t, size, dtype, layout_, device)
+    maker = "full"
 
     def kernel(out: Tensor, t: Tensor, size: Any, value: Any, *rest: Any) -> None:
         fill_with(out, value)
-
-    def decompose(
-        t: Tensor, size: Any, value: Any, dtype: Any, layout_: Any, device: Any, pin: Any
-    ) -> Tensor:
-        return aten.full(
-            size,
-            value,
-            dtype=dtype or t.dtype,
-            layout=layout_,
-            device=t.device if device is None else device,
-            pin_memory=pin,
-        )
 
 
 class NewEmptyStrided(New):
     """Unset bytes under the given strides with self's dtype and device."""
 
     schema = f"new_empty_strided(Tensor self, int[] size, int[] stride, *, {OPTIONS}) -> Tensor"
+    maker = "empty_strided"
 
-    def meta(
-        t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any
-    ) -> TensorSpec:
-        s = new_spec(t, size, dtype, layout_, device)
-        s.stride = tuple(stride)
-        return s
-
-    def kernel(out: Tensor, *rest: Any) -> None:
-        return None
-
-    def decompose(
-        t: Tensor, size: Any, stride: Any, dtype: Any, layout_: Any, device: Any, pin: Any
-    ) -> Tensor:
-        return aten.empty_strided(
-            size,
-            stride,
-            dtype=dtype or t.dtype,
-            layout=layout_,
-            device=t.device if device is None else device,
-            pin_memory=pin,
-        )
+    @classmethod
+    def meta(cls, t: Tensor, size: Any, *rest: Any) -> TensorSpec:
+        made = super().meta(t, size, *rest)
+        made.stride = tuple(rest[0])
+        return made
 
 
 # ---- from data ----
