@@ -12,7 +12,6 @@ bench/results/capture.json. With --check the exit status says whether the limits
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import statistics
@@ -22,6 +21,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import options
 
 HERE = Path(__file__).resolve().parent
 LIMITS = {
@@ -194,18 +195,15 @@ def asked(name: str, python: str, part: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--torch-python")
+    parser = options.parser(__file__, __doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", default="calls,guards,hook,step,cold")
     parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
-    pythons = {"flambeau": sys.executable}
-    if options.torch_python:
-        pythons["torch"] = options.torch_python
+    opts = parser.parse_args()
+    pythons = options.pythons(opts)
     found: dict[str, dict[str, list[Any]]] = {}
-    for _ in range(options.rounds):
-        for part in options.parts.split(","):
+    for _ in range(opts.rounds):
+        for part in opts.parts.split(","):
             for name, python in pythons.items():
                 for row, value in asked(name, python, part).items():
                     found.setdefault(row, {}).setdefault(name, []).append(value)
@@ -218,14 +216,14 @@ def main() -> int:
         }
         cells = [_shown(row, result[row].get(n)) for n in pythons]
         print(f"| {row} | {' | '.join(cells)} | {_shown(row, LIMITS.get(row))} |")
-    (HERE / "results" / "capture.json").write_text(json.dumps(result, indent=1) + "\n")
+    options.write(opts, result)
     ours = {row: v.get("flambeau") for row, v in result.items()}
     broken = [row for row, limit in LIMITS.items() if not (ours.get(row) or 1e9) <= limit]
     plain, fast = ours.get("10 Linear(8,8)"), ours.get("10 Linear(8,8), eager back end")
     if plain and fast and fast > plain * 1.05:
         broken.append("10 Linear(8,8): slower than eager")
     print(*[f"over its limit: {row}" for row in broken], sep="\n")
-    return 1 if options.check and broken else 0
+    return 1 if opts.check and broken else 0
 
 
 def _shown(row: str, value: Any) -> str:

@@ -16,7 +16,6 @@ flambeau's compiled steps are no slower than its own eager ones and PyTorch's.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
@@ -32,6 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import options  # noqa: E402
 from eager import QUIET, Worker, processor  # noqa: E402
 from worker import waited  # noqa: E402
 
@@ -275,26 +275,20 @@ def slower(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options.parser(__file__, __doc__)
     add = parser.add_argument
-    add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
-    add("--torch-python", help="interpreter with PyTorch; without it only flambeau is timed")
     add("--rounds", type=int, default=6, help="turns of each (%(default)s)")
     add("--steps", type=int, default=5, help="steps a turn (%(default)s)")
     add("--limit", type=float, default=120, help="seconds for somebody's first steps (%(default)s)")
     add("--threads", type=int, default=0, help="threads of each (0: what the runtime takes)")
     add("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     add("--ways", nargs="*", default=list(WAYS), choices=list(WAYS))
-    add("--out", type=Path, default=HERE / "results" / "compile_cpu.json")
     add("--check", action="store_true", help="exit 1 where a compiled step is slower")
     opts = parser.parse_args()
-    pythons = {"flambeau": opts.flambeau_python}
-    if opts.torch_python:
-        pythons["torch"] = opts.torch_python
+    pythons = options.pythons(opts)
     keys = [(name, way) for way in opts.ways for name in pythons]
     rows: list[dict[str, Any]] = []
     runtimes: dict[str, Any] = {}
-    opts.out.parent.mkdir(parents=True, exist_ok=True)
     for case in opts.cases:
         with tempfile.TemporaryDirectory() as folder:
 
@@ -305,7 +299,7 @@ def main() -> int:
         rows.append(row)
         runtimes.update({f"{hello['runtime']} {hello['way']}": hello for hello in seen})
         result = {"processor": processor(), "runtimes": list(runtimes.values()), "rows": rows}
-        opts.out.write_text(json.dumps(result, indent=1) + "\n")
+        options.write(opts, result)
         print_table([row], [" ".join(key) for key in keys])
     broken = slower(rows)
     print(*broken, sep="\n")

@@ -13,7 +13,6 @@ bench/results/eager.json. With --check the exit status says whether the limits h
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -27,12 +26,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import options  # noqa: E402
 from cases import CASES, Case  # noqa: E402
 
 # Highest ratio of a row, by group; groups of small calls also have a limit for their median.
 LIMITS = {"tiny": 1.3, "wide": 1.3, "large": 1.0, "matmul": 1.05}
 MEDIAN_LIMITS = {"tiny": 1.0, "wide": 0.5}
-IMPORT_SECONDS, IMPORT_MODULES = 0.15, 150
+IMPORT_SECONDS, IMPORT_MODULES = 0.12, 100
 QUIET = 0.02
 # What one runtime measured twice may differ by; --check allows as much above a limit.
 NOISE = 0.05
@@ -223,20 +223,15 @@ def processor() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options.parser(__file__, __doc__)
     add = parser.add_argument
-    add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
-    add("--torch-python", help="interpreter with PyTorch; without it only flambeau is timed")
     add("--processes", type=int, default=5, help="pairs of processes (%(default)s)")
     add("--rounds", type=int, default=3, help="turns of each a case (%(default)s)")
     add("--cases", default="", help="only cases whose name or group contains this")
-    add("--out", type=Path, default=HERE / "results" / "eager.json")
     add("--check", action="store_true", help="exit 1 where a limit is broken")
     opts = parser.parse_args()
 
-    pythons = {"flambeau": opts.flambeau_python}
-    if opts.torch_python:
-        pythons["torch"] = opts.torch_python
+    pythons = options.pythons(opts)
     names = list(pythons)
     cases = [case for case in CASES if opts.cases in case.name or opts.cases in case.group]
     runs: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
@@ -257,8 +252,7 @@ def main() -> None:
         "rows": [combined(case, runs[case.name], names) for case in cases],
     }
     result["imports"] = imports(pythons, rounds=7)
-    opts.out.parent.mkdir(parents=True, exist_ok=True)
-    opts.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    options.write(opts, result)
     print_table(result)
     if opts.check:
         broken = broken_limits(result)

@@ -10,7 +10,6 @@ Writes bench/results/memory.json; exit status 1 where flambeau breaks a limit.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import json
@@ -23,7 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
+import options
+
 GROWTH_LIMIT_MB = 8.0
 FAULTS_LIMIT = 200.0
 
@@ -68,7 +68,7 @@ def fresh_outputs(torch: Any, count: int = 40) -> dict[str, float]:
 def measure(name: str) -> dict[str, Any]:
     """Both measurements, in this process, under the runtime `name`."""
     if name == "flambeau":
-        sys.path.append(str(HERE.parent))
+        sys.path.append(str(Path(__file__).resolve().parents[1]))
     torch = importlib.import_module(name)
     return {
         "runtime": name,
@@ -79,27 +79,21 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options.parser(__file__, __doc__)
     add = parser.add_argument
-    add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
-    add("--torch-python", help="interpreter with PyTorch, for comparison")
     add("--runtime", choices=("flambeau", "torch"), help="measure here, print JSON, and end")
-    add("--out", type=Path, default=HERE / "results" / "memory.json")
     opts = parser.parse_args()
     if opts.runtime:
         print(json.dumps(measure(opts.runtime)))
         return
-    pythons = {"flambeau": opts.flambeau_python}
-    if opts.torch_python:
-        pythons["torch"] = opts.torch_python
+    pythons = options.pythons(opts)
     results = []
     for name, python in pythons.items():
         done = subprocess.run(
             [python, __file__, "--runtime", name], check=True, stdout=subprocess.PIPE, text=True
         )
         results.append(json.loads(done.stdout.splitlines()[-1]))
-    opts.out.parent.mkdir(parents=True, exist_ok=True)
-    opts.out.write_text(json.dumps(results, indent=1) + "\n")
+    options.write(opts, results)
     print("| | " + " | ".join(row["runtime"] for row in results) + " |")
     print("|---|" + "---:|" * len(results))
     for part, key, text in [

@@ -10,7 +10,6 @@ of the same Python version, because the text that the GPT learns comes with Pyth
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import options
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -87,21 +87,17 @@ def compare(name: str, pythons: dict[str, list[str]], steps: int) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options.parser(__file__, __doc__, needs_torch=True)
     add = parser.add_argument
-    add("--flambeau-python", default=sys.executable, help="interpreter with flambeau")
-    add("--torch-python", required=True, help="interpreter with PyTorch")
     add("--steps", type=int, default=20, help="losses that are compared (%(default)s)")
     add("--programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
-    add("--out", type=Path, default=HERE / "results" / "parity.json")
     opts = parser.parse_args()
     pythons = {
         "flambeau": [opts.flambeau_python, "-m", "flambeau"],
         "torch": [opts.torch_python],
     }
     results = [compare(name, pythons, opts.steps) for name in opts.programs]
-    opts.out.parent.mkdir(parents=True, exist_ok=True)
-    opts.out.write_text(json.dumps(results, indent=1) + "\n")
+    options.write(opts, results)
     for row in results:
         same = row["tensors"] - len(row["tensors_different"])
         print(
