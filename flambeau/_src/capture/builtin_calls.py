@@ -424,8 +424,14 @@ def _reduce(s: Session, args: Any, kwargs: Any) -> Any:
     return total
 
 
+def _exception(s: Session, args: Any, kwargs: Any) -> Any:
+    if s.handled is None:
+        s.alone()
+    return s.handled
+
+
 def _exc_info(s: Session, args: Any, kwargs: Any) -> Any:
-    error = s.handled
+    error = _exception(s, args, kwargs)
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
@@ -517,7 +523,7 @@ FUNCTIONS: dict[Any, Handler] = {
     format: _format,
     functools.reduce: _reduce,
     sys.exc_info: _exc_info,
-    sys.exception: lambda s, a, k: s.handled,
+    sys.exception: _exception,
     print: _print,
     breakpoint: _debugger,
     object.__getattribute__: _object_getattribute,

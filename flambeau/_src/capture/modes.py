@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,13 +38,15 @@ _READ: dict[str, Callable[[], Any]] = {
     "default_device": lambda: state.process.default_device,
     "devices": lambda: tuple(state.thread.devices),  # `with torch.device(...)`
     "deterministic": lambda: state.process.deterministic,
+    "handled": sys.exception,  # asked for only where a program would see it
 }
+_ALWAYS = tuple(name for name in _READ if name != "handled")
 _IN_STATE = ("grad", "inference", "active", "suspended")  # of the thread's record in C
 
 
 def snapshot() -> dict[str, Any]:
     """What is now, for a STATE guard."""
-    return {name: read() for name, read in _READ.items()}
+    return {name: _READ[name]() for name in _ALWAYS}
 
 
 def frozen(want: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def in_c(want: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the checker in C compares: numbers of its own, and (owner, name, value) of others."""
     settings: list[tuple[Any, Any, Any]] = []
     for name, value in want.items():
-        if name in ("autocast", "devices"):
+        if name in ("autocast", "devices", "handled"):
             settings.append((_READ[name], None, value))  # called
         elif name not in _IN_STATE:
             settings.append((state.process, name, value))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import modes, sizes
-from flambeau._src.capture.guards import Guard, GuardLog
+from flambeau._src.capture.guards import Guard, GuardLog, Kind
 from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
 from flambeau._src.capture.outcome import CaptureOptions, Raised, Unsupported
@@ -35,6 +36,8 @@ _MOVES = STRUCTURAL | {
     *("__getitem__", "__setitem__", "__delitem__", "getitem", "setitem", "delitem"),
     *("get", "setdefault"),
 }
+#: What protocols raise where nothing is wrong: hardly ever seen by `except`.
+_ASKING = (StopIteration, AttributeError, GeneratorExit)
 _FAKE_LIMITS = (
     GuardOnDataDependentSymNode,
     DataDependentOutputException,
@@ -104,6 +107,8 @@ class Session:
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
+        self.above = sys.exception()  # what those who call are handling
+        self.is_alone = False  # guarded: they handle none
         # Tensors made here that were told to require gradients: the instruction that did it, where.
         self.leaves: dict[int, tuple[int, tuple[Any, ...]]] = {}
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
@@ -140,7 +145,7 @@ class Session:
         self.loops.clear()
         self.scopes.clear()
         self.tensor_sources, self.sized, self.dropped = [], [], []
-        self.frame = self.handled = None
+        self.frame = self.handled = self.above = None
 
     def went_on(self, n: int = 1) -> None:
         """Count jumps, calls, items or objects; the graph ends where there were too many."""
@@ -174,10 +179,33 @@ class Session:
         raise Raised(self.chain(error))
 
     def chain(self, error: BaseException) -> BaseException:
-        """Note what was being handled when the error was raised."""
-        if error.__context__ is None and self.handled is not error:
-            error.__context__ = self.handled
+        """Note what was being handled when the error was raised, as Python does."""
+        handled = self.handled
+        if handled is None:
+            if self.above is not None and not isinstance(error, _ASKING):
+                self.alone()
+            return error
+        if handled is error:
+            return error
+        inner: BaseException | None = handled
+        seen: set[int] = set()
+        while inner is not None and id(inner) not in seen:  # no cycle comes of it
+            seen.add(id(inner))
+            if inner.__context__ is error:
+                if self.heap.known(inner) is not None:
+                    raise Unsupported("An exception from outside loses its context.")
+                inner.__context__ = None
+            inner = inner.__context__
+        error.__context__ = handled
         return error
+
+    def alone(self) -> None:
+        """Guard that those who call handle no exception: it would be seen."""
+        if self.above is not None:
+            raise Unsupported("An exception is raised, or asked for, while a caller handles one.")
+        if not self.is_alone:
+            self.is_alone = True
+            self.guards.add(Guard(Kind.STATE, None, {"handled": None}, "", self.where()))
 
 
 def _holds(value: Any, objects: dict[int, Any]) -> bool:

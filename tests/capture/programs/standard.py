@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import re
+import sys
 import types
 import warnings
 
@@ -106,6 +108,78 @@ def dicts_beside_their_proxies(a, table):
     proxy = types.MappingProxyType(table)
     print("a break")
     return a + 1, grow(own, types.MappingProxyType(own)), grow(table, proxy), len(proxy)
+
+
+def _asked():
+    return sys.exception(), sys.exc_info()[1]
+
+
+def _caught(value):
+    try:
+        raise ValueError(value)
+    except ValueError as e:
+        return type(e.__context__)
+
+
+def _raises_again():
+    try:
+        raise
+    except (KeyError, RuntimeError) as e:
+        return type(e)
+
+
+@program(lambda: (x(),), breaks=None)
+def what_callers_handle_is_seen(a):
+    found = [_asked(), _caught(1), _raises_again()]
+    try:
+        raise KeyError(2)
+    except KeyError:
+        print("a break, while it is handled")
+        found += [[type(e) for e in _asked()], _caught(3), _raises_again()]
+    return a + 1, [*found, _asked(), _caught(4), _raises_again()]
+
+
+@program(lambda: (x(),), breaks=None)
+def contexts_are_set_anew(a):
+    first, second = ValueError(1), KeyError(2)
+    second.__context__ = TypeError(3)
+    try:
+        try:
+            raise first
+        except ValueError:
+            raise second
+    except KeyError as e:
+        found = [type(e.__context__)]
+    try:
+        try:
+            raise second
+        except KeyError:
+            raise first
+    except ValueError as e:
+        found += [type(e.__context__), type(e.__context__.__context__)]
+    return a + 1, found
+
+
+@program(lambda: (x(),), breaks=None)
+def exit_stacks_chain_as_nested_managers(a):
+    def raising(inner, outer):
+        try:
+            raise inner
+        finally:
+            raise outer
+
+    made = [ValueError(n) for n in range(5)]
+    found = []
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(raising, made[3], made[4])
+            stack.callback(raising, made[1], made[2])
+            raise made[0]
+    except ValueError as e:
+        while e is not None:
+            found.append(made.index(e))
+            e = e.__context__
+    return a + 1, found
 
 
 def _pair(n):

@@ -27,6 +27,7 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
     """`raise`, `raise e`, `raise e from cause`."""
     if not i.arg:
         if s.handled is None:
+            s.alone()
             s.raise_(RuntimeError("No active exception to reraise"))
         raise Raised(s.handled)  # type: ignore[arg-type]
     cause = f.stack.pop() if i.arg == 2 else None
@@ -44,6 +45,8 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
 def push_exc_info(s: Session, f: Frame, i: Instruction) -> None:
     """The exception on top is being handled; what was handled before goes below it."""
     error = f.stack.pop()
+    if s.handled is None and s.heap.known(error) is None:
+        s.alone()  # its context
     f.stack += (Handling(s.handled, error), error)
     s.handled = error
 
