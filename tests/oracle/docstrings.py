@@ -7,6 +7,10 @@ of them is kept in the repository), and must show the same text. Numbers may dif
 printed digit is worth; addresses are left out.
 
     python -m tests.oracle.docstrings --torch-python PATH [--name torch.linalg.] [--show]
+                                      [--captured eager]
+
+With ``--captured`` every function that the programs call, flambeau's own Python included, is
+captured and compiled with the back end of that name.
 
 The report is ``build/docstrings.json``. ``known_docstrings.txt`` lists the programs that differ,
 each with its reason; the run fails for one that differs and is not listed, and for a listed one
@@ -24,6 +28,7 @@ import importlib
 import inspect
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -32,7 +37,7 @@ import sys
 import tempfile
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +160,28 @@ def run(program: list[str], torch: Any) -> Steps:
     return steps
 
 
-def run_all(out: Path, given: Path | None, only: str) -> None:
+def captured(back_end: str) -> Callable[[list[str], Any], Steps]:
+    """`run` with every function offered to the compiler; each program begins anew."""
+    importlib.import_module("flambeau._dynamo")  # announces the back ends
+    frames = importlib.import_module("flambeau._src.capture.frames")
+    driver = importlib.import_module("flambeau._src.compiler.driver")
+    lookup = importlib.import_module("flambeau._src.compiler.backends").lookup
+    logging.disable(logging.CRITICAL)
+
+    def compiled(program: list[str], torch: Any) -> Steps:
+        torch._dynamo.reset()
+        compiler = driver.Compiler(driver.Options(lookup(back_end)))
+        steps: Steps = frames.run_with(compiler, run, (program, torch))
+        return steps
+
+    return compiled
+
+
+def run_all(out: Path, given: Path | None, only: str, back_end: str) -> None:
     """All programs, PyTorch's own or those of the file `given`; the file `out` gets
     ``{name: [sources, steps]}``."""
     torch = importlib.import_module("torch")
+    way = captured(back_end) if back_end else run
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, _stop)
     known = dict(programs()) if given is None else {
@@ -169,7 +192,7 @@ def run_all(out: Path, given: Path | None, only: str) -> None:
         os.chdir(folder)
         for number, (name, sources) in enumerate(known.items()):
             if name.startswith(only):
-                done[name] = [sources, run(sources, torch)]
+                done[name] = [sources, way(sources, torch)]
             if sys.stderr.isatty():
                 sys.stderr.write(f"\r{number + 1}/{len(known)} {name:60.60}")
         os.chdir(REPOSITORY)
@@ -258,11 +281,12 @@ def main() -> int:
     parser.add_argument("--torch-python", help="interpreter that has torch 2.13")
     parser.add_argument("--name", default="", help="only names that begin so")
     parser.add_argument("--show", action="store_true", help="print each difference")
+    parser.add_argument("--captured", default="", help="a back end: everything is compiled")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--given", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
-        run_all(options.run, options.given, options.name)
+        run_all(options.run, options.given, options.name, options.captured)
         return 0
     if not options.torch_python:
         parser.error("--torch-python is needed")
@@ -273,6 +297,7 @@ def main() -> int:
     if options.name or not theirs.exists():
         subprocess.run([options.torch_python, *here, str(theirs)], cwd=REPOSITORY, check=True)
     command = [sys.executable, "-m", "flambeau", *here, str(ours), "--given", str(theirs)]
+    command += ["--captured", options.captured]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     found = [json.loads(path.read_text()) for path in (theirs, ours)]
     if options.name:

@@ -230,7 +230,7 @@ class Rebuild:
         for base in kind.__mro__:
             for name, slot in base.__dict__.items():
                 if type(slot) is types.MemberDescriptorType and base is slot.__objclass__:
-                    if base.__module__ in ("builtins", "collections"):
+                    if base.__module__ in ("builtins", "collections") or name == "__dict__":
                         continue
                     try:
                         state[name] = slot.__get__(value)

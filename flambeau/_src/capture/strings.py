@@ -7,6 +7,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
+from flambeau._src.capture import library
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
@@ -48,7 +49,7 @@ def printable(value: Any, depth: int = 0) -> bool:
     if kind in _PLAIN_CONTAINERS or kind is slice:
         if kind is slice:
             return all(printable(v, depth + 1) for v in (value.start, value.stop, value.step))
-        if isinstance(value, dict):
+        if isinstance(value, (dict, types.MappingProxyType)):
             return all(printable(v, depth + 1) for kv in value.items() for v in kv)
         return all(printable(v, depth + 1) for v in value)
     if isinstance(value, BaseException):
@@ -77,6 +78,9 @@ def convert(s: Session, how: str, value: Any) -> str:
     for name in names:
         method = special(kind, name)
         if type(method) is types.FunctionType and not isinstance(value, type):
+            if isinstance(value, tuple) and library.kind_of_code(method.__code__) is not None:
+                for item in value:  # an operator's results
+                    _refuse_tensors(type(item))
             text = s.call(method, (value,), {})
             if how == "ascii":
                 text = s.native(ascii, text)

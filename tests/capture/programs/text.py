@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 import textwrap
+import types
 
 import flambeau as torch
 from tests.capture.comparing import program
@@ -159,6 +160,20 @@ def text_by_methods(a):
 def text_of_what_holds_tensors(a):
     b = a + 1
     return repr(Holder(b)), str({"k": (b, [b])}), str(ValueError(b)), repr(slice(b))
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def text_of_results(a):
+    found = a.max(0)
+    shown = types.MappingProxyType({"k": a + 1})
+    return repr(found), f"{[found]}", str(shown), repr(torch.aminmax(a * 2))
+
+
+@program(lambda: (torch.ones(2),), breaks=None)
+def text_of_namespaces(a):
+    made = types.SimpleNamespace(u=a + 1, v=2)
+    made.w = a * 2
+    return repr(made), made, repr(types.SimpleNamespace(k=1))
 
 
 @program(lambda: (torch.ones(2),), breaks=None)
