@@ -403,7 +403,9 @@ def accumulate(t: Tensor, g: Tensor, create_graph: bool) -> None:
 
 def accumulate_copy(t: Tensor, g: Tensor) -> None:
     """The first gradient of t, copied: laid out as t where t is dense."""
-    if dense(t):
+    if g._bits & state.DISPATCH and dense(t):  # of a class that makes what is like it
+        t.grad = aten.new_empty_strided(g, t.shape, t.stride()).copy_(g)
+    elif dense(t):
         fresh = aten.empty_strided(t.shape, t.stride(), dtype=g.dtype, device=g.device)
         t.grad = fresh.copy_(g)
     else:

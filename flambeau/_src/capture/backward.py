@@ -33,6 +33,8 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     create = bool(given.get("create_graph"))
     if create:
         raise Unsupported("`backward(create_graph=True)` is called.")
+    if s.tensors[id(loss)].made_of is not None:
+        raise Unsupported(f"`backward` of a {s.tensors[id(loss)].kind.__name__} is called.")
     inputs = given.get("inputs")
     leaves = _leaves(s, loss)
     if inputs is not None:

@@ -22,6 +22,7 @@ from flambeau._src.capture import (
     number_calls,
     overriding,
     transforms,
+    wrappers,
 )
 from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
@@ -324,7 +325,7 @@ def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if library.is_library(cls.__module__) and cls.__name__ in builtin_calls.VALUE_CLASSES:
         return s.native(cls, *args, **kwargs)
     if isinstance(cls, type) and issubclass(cls, Tensor):
-        raise Unsupported(f"A {cls.__name__} is made in the function.", "Make it outside.")
+        return wrappers.make(s, cls, args, kwargs)
     return classes.instantiate(s, cls, args, kwargs)
 
 

@@ -16,7 +16,6 @@ from flambeau._src.capture.outcome import Region, Unsupported
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.rebuild import Rebuild
 from flambeau._src.capture.source import LocalSource
-from flambeau._src.capture.values.tensors import TensorInfo
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 
@@ -123,7 +122,7 @@ class Emission:
             session.fake_mode,
             records=session.modes.grad or self._records(graph),
         )
-        asked = any(isinstance(i, TensorInfo) and has_say(i.kind) for i in inputs)
+        asked = any(i.made_of is not None or has_say(i.kind) for i in session.tensors.values())
         code = self._recording()
         if asked:
             code += make.as_callable(make.load_const(going_on.unasked)) + make.load_global(name)

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flambeau._src.capture import frames
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 
@@ -61,11 +62,14 @@ def at_items(table: dict[Any, Any], count: int) -> Iterator[Any]:
 
 
 def unasked(run: Callable[..., Any], *inputs: Any) -> Any:
-    """A graph of inputs whose classes have been asked already."""
+    """A graph of inputs whose classes have been asked already; what their operators run is not
+    offered to be compiled."""
     before = state.set_suspended(state.get_suspended() | state.FUNCTION)
+    callback = frames.set_callback(None)
     try:
         return run(*inputs)
     finally:
+        frames.set_callback(callback)
         state.set_suspended(before)
 
 

@@ -131,6 +131,8 @@ def _converted(s: Session, value: Any, cls: type, given: Any) -> Any:
         return value
     if type(value) is FakeTensor and not issubclass(kind_of(s, value), cls):
         info = s.tensors[id(value)]
+        if _dispatches(cls):
+            raise Unsupported(f"A result becomes a {cls.__name__}, which has `__torch_dispatch__`.")
         if info.source is not None or any(value is v for v in given) or info.attrs:
             return _alias(s, value, cls)
         info.kind = cls  # nobody has it yet

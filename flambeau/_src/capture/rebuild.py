@@ -45,6 +45,7 @@ from flambeau._src.capture.tensor_hooks import Handle
 from flambeau._src.capture.transforms import Pullback
 from flambeau._src.capture.values.constant import is_plain, is_reference, is_structseq
 from flambeau._src.core.size import Size
+from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
 from flambeau._src.ir.node import Node
 from flambeau._src.ir.sym_node import expression_of
@@ -147,7 +148,8 @@ class Rebuild:
             if "grad" in info.attrs:
                 raise Unsupported("A new tensor with a gradient leaves the graph.")
             s.recorder.node_of(value)
-            plan = Plan(value, "output", info.attrs.values(), info.kind)
+            kind = Tensor if info.made_of is not None else info.kind  # the graph gives it whole
+            plan = Plan(value, "output", info.attrs.values(), kind)
             plan.attributes = list(info.attrs)
             return plan
         if kind is types.CellType:

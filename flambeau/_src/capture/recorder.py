@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import sizes
+from flambeau._src.capture import sizes, wrappers
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.overriding import kind_of, overriding
 from flambeau._src.capture.values.constant import ATOMS, is_structseq
@@ -168,9 +168,13 @@ class Recorder:
     # ---- calls ----
 
     def call(
-        self, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a function on fake tensors, and leave a node (of op call_method for a str target)."""
+        self, target: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        whole: bool = False,
+    ) -> Any:  # fmt: skip
+        """Run a function on fake tensors, and leave a node (of op call_method for a str target).
+
+        `whole`: it makes a tensor of others.
+        """
         session = self.session
         if asked := overriding(session, args, kwargs):
             kind = kind_of(session, asked[0])
@@ -178,8 +182,11 @@ class Recorder:
         node_args = tuple([self.argument(a) for a in args])
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
         before = _changeable(args)
-        with session.fake_mode, state.Suspended(state.FUNCTION_MODE):
-            out = session.native(run, *args, **kwargs)
+        if whole or wrappers.among(session, args, kwargs):
+            out = wrappers.run(session, run, args, kwargs)
+        else:
+            with session.fake_mode, state.Suspended(state.FUNCTION_MODE):
+                out = session.native(run, *args, **kwargs)
         self.check_geometry(args)
         if kwargs:
             self.check_geometry(tuple(kwargs.values()))
@@ -231,7 +238,9 @@ class Recorder:
             if known is None:
                 if out._sym is not None:
                     self.sizes.know(out, node, unbacked=True)
-                info = TensorInfo(out, Tensor)
+                kind, made_of = self.session.pending_kinds.pop(id(out), (Tensor, None))
+                info = TensorInfo(out, kind)
+                info.made_of = made_of
                 info.node = node
                 self.session.tensors[id(out)] = info
             return

@@ -41,7 +41,7 @@ def policy(session: Session, t: Any, source: Source) -> Dims | None:
     and of what modules hold, False none, and None those that were seen to change.
     """
     options = session.options
-    if options.dynamic is False:
+    if options.dynamic is False or session.fixed:
         return None
     policies: dict[int, str] = {}
     own = type(t).__name__ == "Parameter" or session.modules.owns(source)

@@ -84,6 +84,8 @@ def _on_gradient(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
     if not t.requires_grad:
         return s.native(Tensor.register_hook, t, hook)  # which is an error
     _check_time(s)
+    if s.tensors[id(t)].made_of is not None:
+        raise Unsupported("A hook is registered on a tensor that is made of others.")
     if s.recorder.current.parent is not None:
         raise Unsupported("A function given to an operator registers a hook.")
     if s.tensors[id(t)].source is not None:

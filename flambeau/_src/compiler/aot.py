@@ -13,15 +13,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.capture import frames
 from flambeau._src.capture.checker import Checker
 from flambeau._src.compiler import replay
 from flambeau._src.compiler.assemble import Program, assemble
 from flambeau._src.compiler.extents import is_input
-from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing, trace_joint
+from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing
 from flambeau._src.compiler.numbers import assertions, inline
 from flambeau._src.compiler.partition import Cut, default_partition
 from flambeau._src.compiler.passes import tidy
 from flambeau._src.compiler.symbolic_inputs import SymbolicInputs, named
+from flambeau._src.compiler.whole import traced
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.functionalize import Step
@@ -283,6 +285,65 @@ def _seen(tensors: Sequence[Tensor]) -> int:
     return bits & ~state.FUNCTION
 
 
+class WholeEntry(Entry):
+    """A signature with tensors of users' classes: taken apart around the graph. Autograd's node is
+    between the whole tensors."""
+
+    def _flat(self, inputs: Sequence[Tensor]) -> list[Any]:
+        callback = frames.set_callback(None)  # for what the classes run
+        try:
+            return self._run(inputs)
+        finally:
+            frames.set_callback(callback)
+
+    def _run(self, inputs: Sequence[Tensor]) -> list[Any]:
+        layout, joint, n = self.joint.layout, self.joint, self.n_outputs
+        sources = layout.sources(inputs)
+        with state.GradMode(False):
+            values = list(self.forward(sources))
+            outs, saved = values[:n], values[n:]
+            for i, place in joint.written:
+                aten.copy_(sources[i], outs[place])
+            parts = [_result(r, sources, outs) for r in joint.results]
+        leaves: list[Any] = layout.results(parts, inputs)
+        if state.get_grad() and layout.carrying:
+            wanted = [inputs[i] for i in layout.wanted]
+            node = _native.node(CompiledFunctionBackward, COMPILED, wanted)
+            node.num_outputs, node.ctx = len(layout.carrying), self
+            node.args = self._kept(outs, saved)
+            for nr, place in enumerate(layout.carrying):
+                leaves[place]._set_history(node, nr, True)
+        return leaves
+
+    def backward(self, node: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Gradients of the inputs that want one, whole."""
+        callback = frames.set_callback(None)
+        try:
+            if state.get_grad():
+                run = functools.partial(self._gradients, node)
+                return _refusing(run, list(grads), (*grads, *node.unpack()))
+            return self._gradients(node, grads)
+        finally:
+            frames.set_callback(callback)
+
+    def _gradients(self, node: Any, given: Any) -> tuple[Any, ...]:
+        layout = self.joint.layout
+        parts = layout.tangents_of(given)
+        if self._backward is None:
+            cut = self.cut
+            fakes = [n.meta["val"] for n in (*cut.saved, *self.joint.tangents)]
+            self._backward = self.compile(cut.backward, self.joint.attributes, fakes, True)
+        traced = map(_as_traced, parts, self.tangents, self.places)
+        with state.Suspended(state.AUTOCAST):
+            found = list(self._backward([*node.unpack(), *traced]))
+        return tuple(layout.gradients_of(found))
+
+
+def entry_for(joint: Joint, cut: Cut, compile_: Compile) -> Entry:
+    """The entry of a traced signature."""
+    return (Entry if joint.layout is None else WholeEntry)(joint, cut, compile_)
+
+
 def _write(target: Tensor, value: Tensor) -> None:
     if value.requires_grad:
         aten.copy_(target, value)
@@ -421,7 +482,7 @@ class AotFunction:
             return self.fn(*args, **kwargs)
 
         try:
-            joint = trace_joint(flat, inputs, self.decompositions)
+            joint = traced(flat, inputs, self.decompositions)
         except Unsupported as why:
             fallback("aot", f"{getattr(self.fn, '__name__', self.fn)} runs eager: {why}")
             return None
@@ -429,7 +490,7 @@ class AotFunction:
         return joint
 
     def _entry(self, joint: Joint) -> Entry:
-        return Entry(joint, self.partition(joint), self.compile)
+        return entry_for(joint, self.partition(joint), self.compile)
 
 
 def cleaned(joint: Joint) -> None:

@@ -151,7 +151,7 @@ def compile_graph(pipeline: Pipeline, work: Work) -> Callable[..., Any]:
         finally:
             before.put()
         _show_halves(work)
-        return aot.Entry(work.joint, work.cut, lower)
+        return aot.entry_for(work.joint, work.cut, lower)
 
     return aot.Region(make, work.inputs)
 
@@ -196,6 +196,9 @@ class Compiler:
         known.calls += 1
         if everything and known.calls > _MISSES:
             frames.skip(code, self.key)  # its versions too: each call would be held against them
+            return None
+        if code.co_name == "__torch_dispatch__":  # it runs beneath autograd and the modes
+            frames.skip(code, self.key)
             return None
         if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
             return None

@@ -17,6 +17,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.autograd import engine
 from flambeau._src.autograd.api import edge_of
+from flambeau._src.capture.wrappers import is_made_of
 from flambeau._src.compiler.extents import hinted, is_number
 from flambeau._src.compiler.passes import op_of
 from flambeau._src.core import state
@@ -31,7 +32,10 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
 from flambeau._src.util import pytree
 
-__all__ = ["Base", "Joint", "Output", "Unsupported", "shared_cells", "sharing", "trace_joint"]
+__all__ = [
+    "Base", "Joint", "JointTrace", "MadeOfOthers", "Output", "Unsupported", "check_inputs",
+    "is_made_of_others", "shared_cells", "sharing", "trace_joint",
+]  # fmt: skip
 
 
 #: In a node's meta: it draws random numbers, or seeds, when the backward runs.
@@ -120,6 +124,7 @@ class Joint:
     bases: list[Base] = field(default_factory=list)
     order: list[int] | None = None  # the sources that the graph takes; None: the call's tensors
     spent: list[int] = field(default_factory=list)  # outputs whose history the program went back
+    layout: Any = None  # how tensors of users' classes are made of sources and outputs (`whole.py`)
     apart: bool = False  # inputs share bytes that are written: for sizes as numbers, trace again
 
     def written_primals(self) -> list[int]:
@@ -132,7 +137,7 @@ class Joint:
         return str(self.graph)
 
 
-class _JointTrace:
+class JointTrace:
     def __init__(
         self, fn: Callable[..., Any], inputs: Sequence[Tensor], decompositions: Any,
         bases: Sequence[Base] = (),
@@ -248,6 +253,8 @@ class _JointTrace:
         return results, spec
 
     def _results(self, flat: list[Any]) -> list[Output]:
+        if any(map(is_made_of_others, flat)):
+            raise MadeOfOthers
         values = [fz.wrap(v) if isinstance(v, Tensor) else v for v in flat]
         showing: dict[int, list[Tensor]] = {}
         for v in values:
@@ -374,6 +381,15 @@ def _environment(inputs: Sequence[Any]) -> Any:
     return None
 
 
+class MadeOfOthers(Exception):
+    """A result is of a user's class: the trace must be one that takes such tensors apart."""
+
+
+def is_made_of_others(t: Any) -> bool:
+    """Whether a tensor is of a class of users' that says how it is made of others."""
+    return isinstance(t, Tensor) and type(t) is not Tensor and is_made_of(type(t))
+
+
 def check_inputs(inputs: Sequence[Tensor]) -> None:
     """Refuse tensors with layers of their own: what these do cannot be traced beneath them."""
     for i, t in enumerate(inputs):
@@ -432,7 +448,7 @@ def trace_joint(
     Raises Unsupported for what has no such graph.
     """
     check_inputs(inputs)
-    joint = _JointTrace(fn, inputs, decompositions).run()
+    joint = JointTrace(fn, inputs, decompositions).run()
     groups = shared_cells(inputs)
     written = {i for i, _ in joint.written}
     shared = [g for g in groups if written & set(g)]
@@ -440,5 +456,5 @@ def trace_joint(
         joint.apart = True
     elif shared:
         bases = [_base_for(g, inputs) for g in shared]
-        joint = _JointTrace(fn, inputs, decompositions, bases).run()
+        joint = JointTrace(fn, inputs, decompositions, bases).run()
     return joint

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flambeau._src.capture import frames
-from flambeau._src.compiler import aot, assemble, joint, partition, replay
+from flambeau._src.compiler import aot, assemble, partition, replay, whole
 from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.extents import is_input
 from flambeau._src.compiler.history import Entry, Origin
@@ -81,7 +81,7 @@ def _joint(work: Work) -> Any:
             filled[i] = t
         return run(*filled)
 
-    work.joint = joint.trace_joint(fn, [work.inputs[i] for i in places], work.decompositions)
+    work.joint = whole.traced(fn, [work.inputs[i] for i in places], work.decompositions)
     return work.joint
 
 

@@ -251,6 +251,31 @@ def overloaded_types(tensors: Any) -> list[type]:
     return found
 
 
+def classes_among(args: tuple[Any, ...]) -> list[type]:
+    """Users' classes that handle operators, of tensors that are made of others."""
+    return overloaded_types(
+        t for t in _tensors(args)
+        if not t._bits & state.FUNCTIONALIZE and "_run_op" not in type(t).__dict__
+    )  # fmt: skip
+
+
+def by_classes(op: Op, args: tuple[Any, ...], types: list[type]) -> Any:
+    """Hand the call to these classes above functionalisation: what they are made of is functional,
+    and the operators that they run on it are composed and functional as any others."""
+    before = state.get_suspended()
+    state.set_suspended((before | _ABOVE) & ~(state.COMPOSITE | state.FUNCTIONALIZE))
+    try:
+        shown = shown_arguments(op, args)
+        for cls in types:
+            handle: Any = cls
+            out = handle.__torch_dispatch__(overload_of(op), tuple(types), *shown)
+            if out is not NotImplemented:
+                return _finish(op, args, out)
+    finally:
+        state.set_suspended(before)
+    raise TypeError(_refused(overload_of(op), [], types))
+
+
 def dispatch_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """Hand the call to the top mode, or else to the subclasses among its arguments."""
     before = state.get_suspended()

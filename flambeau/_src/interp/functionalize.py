@@ -16,6 +16,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.dispatch_mode import by_classes, classes_among
 from flambeau._src.ops.call import ALL, LAYERS, aten, check_cast, check_writable, dispatch
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.random import memory_order
@@ -168,6 +169,8 @@ def _inside() -> Iterator[None]:
 
 def functionalize_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """One operator on functional tensors, or made while functionalisation is on."""
+    if types := classes_among(args):
+        return by_classes(op, args, types)
     with _inside():
         if op.schema.is_view and is_functional(args[0]):
             return _view(op, args)

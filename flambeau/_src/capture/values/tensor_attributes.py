@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import overriding
+from flambeau._src.capture import overriding, wrappers
 from flambeau._src.capture.lookup import MISSING
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource
@@ -64,6 +64,8 @@ def get(s: Session, t: Any, name: str) -> Any:
         if callable(found):
             return types.MethodType(found, t)
         raise Unsupported(f"The attribute {name} of a tensor is read.")
+    if info.real is None and info.made_of is not None and name in info.made_of.__dict__:
+        return wrappers.attribute(s, t, info, name)
     if info.real is not None and info.source is not None:
         own = getattr(info.real, "__dict__", {})
         if name in own:

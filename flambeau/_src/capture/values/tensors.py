@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import sizes
+from flambeau._src.capture import sizes, wrappers
 from flambeau._src.capture.guards import Kind, TensorFacts
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import Source
@@ -25,11 +25,12 @@ class TensorInfo:
     `shape` and `requires_grad` are what the outside tensor has. `kind` is its class.
     """
 
-    __slots__ = ("attrs", "fake", "kind", "meta", "node", "read", "real", "source")
+    __slots__ = ("attrs", "fake", "kind", "made_of", "meta", "node", "read", "real", "source")
 
     def __init__(self, fake: Any, kind: type, real: Any = None, source: Any = None) -> None:
         self.fake = fake
         self.kind = kind
+        self.made_of: Any = None  # an instance of a class with `__torch_dispatch__`
         self.real = real
         self.source: Source | None = source
         self.node: Node | None = None
@@ -70,10 +71,12 @@ def _enter(heap: Heap, value: Any, source: Source) -> Any:
     kind = type(value)
     if isinstance(value, FakeTensor):
         raise Unsupported("A fake tensor was passed in.", "Pass tensors that have values.")
-    if any("__torch_dispatch__" in base.__dict__ for base in kind.__mro__[:-2]):
+    if wrappers.is_made_of(kind):
+        return _enter_whole(heap, value, source)
+    if wrappers.dispatches(kind):
         raise Unsupported(
-            f"{kind.__name__} is a class of tensors with `__torch_dispatch__`.",
-            "Unwrap it before the compiled function.",
+            f"{kind.__name__} has `__torch_dispatch__`, and cannot be taken apart.",
+            "Give it `__tensor_flatten__` and `__tensor_unflatten__`.",
         )
     if value._bits & ~state.RECORD & (state.DISPATCH | state.FUNCTORCH | state.GEOMETRY):
         raise Unsupported("The tensor belongs to a transform or mode that is active outside.")
@@ -92,6 +95,20 @@ def _enter(heap: Heap, value: Any, source: Source) -> Any:
     heap.guard(Kind.TENSOR, source, found)
     heap.know(value, fake, source)
     session.tensors[id(fake)] = TensorInfo(fake, kind, value, source)
+    session.tensor_sources.append(source)
+    return fake
+
+
+def _enter_whole(heap: Heap, value: Any, source: Source) -> Any:
+    """The fake form of a tensor that is made of others."""
+    session = heap.session
+    heap.guard(Kind.TENSOR, source, facts(value))
+    made = wrappers.enter_parts(heap, value, source)
+    fake = wrappers.whole(session, made)
+    session.pending_kinds.pop(id(fake))
+    heap.know(value, fake, source)
+    info = session.tensors[id(fake)] = TensorInfo(fake, type(value), value, source)
+    info.made_of = made
     session.tensor_sources.append(source)
     return fake
 
