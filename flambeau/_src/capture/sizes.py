@@ -48,7 +48,7 @@ def policy(session: Session, t: Any, source: Source) -> Dims | None:
     if options.dynamic and not own:
         policies = dict.fromkeys(range(t.dim()), "duck")
     elif options.sizes is not None:
-        policies = dict.fromkeys(_changed(options.sizes, source.text(), t), "duck")
+        policies = dict.fromkeys(_changed(options.sizes, source.text(), t), "own")
     marked = t.__dict__
     for name, what in (
         ("_dynamo_weak_dynamic_indices", "duck"), ("_dynamo_dynamic_indices", "dynamic"),

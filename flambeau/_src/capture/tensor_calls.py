@@ -14,6 +14,8 @@ from flambeau._src.core import checks, generator, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import autocast
 from flambeau._src.ops.call import aten
+from flambeau._src.ops.op import packet
+from flambeau._src.ops.overload import overload_of
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -173,6 +175,16 @@ def _is_tensor(s: Session, args: Any, kwargs: Any) -> Any:
     return isinstance(args[0], Tensor)
 
 
+def _assert(s: Session, args: Any, kwargs: Any) -> Any:
+    """`torch._assert`: of tensors checked when the graph runs."""
+    condition, message = args if len(args) > 1 else (*args, *kwargs.values())
+    if isinstance(condition, Tensor):
+        overload = overload_of(next(op for op in packet("_assert_async").ops if op.overload))
+        s.recorder.effect(overload, s.recorder.argument(condition), message)
+    elif not s.truth(condition):
+        s.raise_(AssertionError(message))
+
+
 def _has_say(s: Session, args: Any, kwargs: Any) -> Any:
     """Whether the class of an argument (or of an item of the one that is a tuple) has a say."""
     return bool(overriding.overriding(s, args, kwargs))
@@ -198,6 +210,7 @@ _CHECKS = (
 FUNCTIONS: dict[str, Callable[..., Any]] = (
     {
         "is_tensor": _is_tensor,
+        "_assert": _assert,
         "manual_seed": _manual_seed,
         "get_rng_state": _get_rng_state,
         "set_rng_state": _set_rng_state,

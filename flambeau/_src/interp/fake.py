@@ -27,7 +27,7 @@ from flambeau._src.interp.dispatch_mode import (
     pop_mode,
     push_mode,
 )
-from flambeau._src.interp.record import composite_layer
+from flambeau._src.interp.record import dissolved
 from flambeau._src.interp.sizes import Dims, symbolic_geometry
 from flambeau._src.ops.call import ALL, check_cast, check_writable, dispatch
 from flambeau._src.ops.op import Op, TensorSpec, Undeclared, packet
@@ -446,7 +446,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     def _composite(self, op: Op, args: tuple[Any, ...]) -> Any:
         with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
-            return composite_layer(op, args)
+            return dissolved(op, args)
 
     def results(self, op: Op, args: tuple[Any, ...]) -> Any:
         """Fake results of a functional form."""

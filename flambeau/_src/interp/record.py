@@ -472,9 +472,14 @@ LAYERS[state.RECORD] = record_layer
 
 def composite_layer(op: Op, args: tuple[Any, ...]) -> Any:
     """A composite dissolves: its body's calls meet the layers below this one."""
-    decl = op.decl
     if state.get_inference() and call_bits(args, {}, 0) & state.DISPATCH:
         return below(state.COMPOSITE, op, args)  # as in torch, where autograd is what dissolves it
+    return dissolved(op, args)
+
+
+def dissolved(op: Op, args: tuple[Any, ...]) -> Any:
+    """A composite's result by its body."""
+    decl = op.decl
     if op.variant == "functional":
         if _native.pending(args):
             return _native.run_taped(args, decl.decompose, *args)  # type: ignore[arg-type]

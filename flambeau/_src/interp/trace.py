@@ -29,7 +29,7 @@ from flambeau._src.interp.dispatch_mode import (
     shown_arguments,
 )
 from flambeau._src.interp.fake import FakeTensor, FakeTensorMode
-from flambeau._src.interp.record import composite_layer
+from flambeau._src.interp.record import dissolved
 from flambeau._src.interp.size_nodes import SizeNodes
 from flambeau._src.ir import provenance
 from flambeau._src.ir.graph import Graph
@@ -281,7 +281,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                     return result
         if op.decl.level == "composite":
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
-                return composite_layer(op, args)
+                return dissolved(op, args)
         return self._record(op, args, tensors)
 
     def _record(self, op: Op, args: tuple[Any, ...], tensors: list[Tensor]) -> Any:

@@ -221,7 +221,14 @@ class OneHot(Composite):
             if num_classes <= 0:
                 raise RuntimeError("Can not infer total number of classes from empty tensor.")
             return aten.empty((*self.shape, num_classes), dtype=self.dtype, device=self.device)
-        if num_classes > 0 and call_bits((self,), {}, 0) & state.FUNCTORCH:
+        batched = call_bits((self,), {}, 0) & state.FUNCTORCH
+        untold = self._bits & state.BELOW_RECORD  # its values are not there yet
+        if num_classes > 0 and self._bits & state.FUNCTIONALIZE:  # for when it runs
+            least, most = aten.ge(self, 0), aten.lt(self, num_classes)
+            aten._assert_async(aten.all(least), "one_hot: Class values must be non-negative.")
+            short = "one_hot: Class values must be smaller than num_classes."
+            aten._assert_async(aten.all(most), short)
+        if num_classes > 0 and (batched or untold):
             classes = aten.arange(num_classes, dtype=self.dtype, device=self.device)
             return aten._to_copy(aten.eq(aten.unsqueeze(self, -1), classes), dtype=self.dtype)
         low, high = int(aten.min(self).item()), int(aten.max(self).item())
