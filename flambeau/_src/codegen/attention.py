@@ -10,14 +10,13 @@ heads. Operands are the first elements of each head, `params` the numbers of `st
 
 from __future__ import annotations
 
-from .fragments import Text
+from .fragments import Text, lanes_of
+from .tiles import TILE_ROWS, tile
 
 __all__ = ["KINDS", "print_attention"]
 
 KINDS = ("attention", "attention_backward")
 
-# Rows of a tile: two vectors each, what comes in beside them, and no register spilt.
-_TILE_ROWS = {"avx512": 12, "avx2": 6, "generic": 6}
 _BLOCK = 48  # rows of q whose weights the backward keeps at once: a whole number of tiles
 
 _SHARED = """
@@ -33,18 +32,6 @@ static inline i64 seen(const struct attention *g, i64 row) {
 """
 
 _TYPED = """
-typedef $S part_$F __attribute__((may_alias));
-/* c[m][0..%(two)d) (+)= the sum over k < n of a[m * am + k * ak] * b[k * bk + (0..%(two)d)) */
-static inline __attribute__((always_inline)) void tile_$F(part_$F *c, i64 cm, const part_$F *a,
-        i64 am, i64 ak, const part_$F *b, i64 bk, i64 n, int add) {
-    $F %(zeros)s;
-    if (add) { %(take)s }
-    for (; n > 0; n--, a += ak, b += bk) {
-        const $F l = *(const $F_u *)b, r = *(const $F_u *)(b + $W); $F x;
-        %(steps)s
-    }
-    %(put)s
-}
 static inline void times_$F(part_$F *to, const part_$F *from, i64 n, $S s) {
     const $F all = $(dup)(s);
     i64 e = 0;
@@ -94,7 +81,7 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
             const i64 most = up(seen(g, i + m - 1), %(two)d);
             rows_of_$F(q, deep, from + i * g->q_row, g->q_row, m, g->width, %(rows)d, ($S)g->scale);
             for (i64 j = 0; j < most; j += %(two)d)
-                tile_$F(s + j, wide, q, deep, 1, kt + j, wide, g->width, 0);
+                %(tile)s(s + j, wide, q, deep, 1, kt + j, wide, 0, g->width, 0);
             $S total[%(rows)d];
             for (i64 r = 0; r < m; r++) {
                 part_$F *row = s + r * wide;
@@ -119,7 +106,7 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
                 lse[(i + r) * g->lse_row] = highest + $(log)($(dup)(total[r]))[0];
             }
             for (i64 e = 0; e < deep; e += %(two)d)
-                tile_$F(o + e, deep, s, wide, 1, v + e, deep, most, 0);
+                %(tile)s(o + e, deep, s, wide, 1, v + e, deep, 0, most, 0);
             for (i64 r = 0; r < m; r++) {
                 const $F by = $(dup)(total[r]);
                 for (i64 e = 0; e < deep; e += $W) *($F_u *)(o + r * deep + e) /= by;
@@ -161,9 +148,9 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
                 const i64 last = i + r + %(rows)d < g->rows ? i + r + %(rows)d : g->rows;
                 const i64 far = up(seen(g, last - 1), %(two)d);
                 for (i64 j = 0; j < far; j += %(two)d) {
-                    tile_$F(p + r * line + j, line, q + r * deep, deep, 1, kt + j, wide, g->width,
-                            0);
-                    tile_$F(gs + r * line + j, line, go + r * deep, deep, 1, vt + j, wide,
+                    %(tile)s(p + r * line + j, line, q + r * deep, deep, 1, kt + j, wide, 0,
+                            g->width, 0);
+                    %(tile)s(gs + r * line + j, line, go + r * deep, deep, 1, vt + j, wide, 0,
                             g->width, 0);
                 }
             }
@@ -192,16 +179,16 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
             for (i64 e = 0; e < deep; e += %(two)d) {
                 for (i64 r = 0; r < all; r += %(rows)d) {
                     const i64 last = i + r + %(rows)d < g->rows ? i + r + %(rows)d : g->rows;
-                    tile_$F(gq + r * deep + e, deep, gs + r * line, line, 1, k + e, deep,
+                    %(tile)s(gq + r * deep + e, deep, gs + r * line, line, 1, k + e, deep, 0,
                          seen(g, last - 1), 0);
                 }
                 for (i64 j = 0; j < most; j += %(rows)d) {
                     const i64 from = g->causal && j > i ? (j - i) / %(rows)d * %(rows)d : 0;
                     if (from >= all) break;
-                    tile_$F(gv + j * deep + e, deep, p + from * line + j, 1, line,
-                         go + from * deep + e, deep, all - from, 1);
-                    tile_$F(gk + j * deep + e, deep, gs + from * line + j, 1, line,
-                         q + from * deep + e, deep, all - from, 1);
+                    %(tile)s(gv + j * deep + e, deep, p + from * line + j, 1, line,
+                         go + from * deep + e, deep, 0, all - from, 1);
+                    %(tile)s(gk + j * deep + e, deep, gs + from * line + j, 1, line,
+                         q + from * deep + e, deep, 0, all - from, 1);
                 }
             }
             part_$F *to = (part_$F *)(ptr[0] + h * st[9]) + i * g->gq_row;
@@ -221,27 +208,12 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
 
 def print_attention(text: Text, symbol: str, kind: str, vector: str) -> None:
     """Add the function of one of the `KINDS`, computed in the type of `vector`."""
-    rows = _TILE_ROWS[text.target.isa]
-    fma, dup = text.use("fma", vector), text.use("dup", vector)
-    lanes = f"{vector.split('x')[1]}"
-    each = range(rows)
+    rows = TILE_ROWS[text.target.isa]
     pieces = {
-        "two": 2 * int(lanes),
+        "two": 2 * lanes_of(vector),
         "rows": rows,
         "block": _BLOCK,
-        "zeros": ", ".join(f"l{m} = {{0}}, r{m} = {{0}}" for m in each),
-        "take": " ".join(
-            f"l{m} = *(const $F_u *)(c + {m} * cm); r{m} = *(const $F_u *)(c + {m} * cm + {lanes});"
-            for m in each
-        ),
-        "steps": "\n        ".join(
-            f"x = {dup}(a[{m} * am]); l{m} = {fma}(x, l, l{m}); r{m} = {fma}(x, r, r{m});"
-            for m in each
-        ),
-        "put": " ".join(
-            f"*($F_u *)(c + {m} * cm) = l{m}; *($F_u *)(c + {m} * cm + {lanes}) = r{m};"
-            for m in each
-        ),
+        "tile": tile(text, vector, rows),
     }
     text.once("attention", _SHARED)
     text.once(f"attention {vector}", text.fill(_TYPED % pieces, vector))

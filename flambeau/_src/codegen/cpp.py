@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule
 
-from .attention import print_attention
+from . import attention, convolution
 from .body import Body
 from .fragments import C_TYPES, Text
 from .primitives import PRIMITIVES
@@ -63,7 +63,7 @@ def print_kernels(
     whole: Iterable[tuple[str, str, str]] = (),
 ) -> str:  # fmt: skip
     """C for ``(symbol, kernel, schedule)`` each, for the machine ``target``; and for what has a
-    text of its own (``attention.py``), ``(symbol, kind, dtype)`` each."""
+    text of its own (``attention.py``, ``convolution.py``), ``(symbol, kind, dtype)`` each."""
     text = Text(target, LIBRARY)
     text.parts.append(DECLARATIONS)
     for symbol, kernel, schedule in kernels:
@@ -75,7 +75,11 @@ def print_kernels(
     for symbol, kind, dtype in whole:
         short = {"float32": "f32", "float64": "f64"}[dtype]
         lanes = target.vector_bytes // C_TYPES[short][1]
-        print_attention(text, symbol, kind, f"{text.type(short, lanes)}")
+        vector = text.type(short, lanes)
+        if kind in attention.KINDS:
+            attention.print_attention(text, symbol, kind, vector)
+        else:
+            convolution.print_convolution(text, symbol, kind, vector)
     return str(text)
 
 

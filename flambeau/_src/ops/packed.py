@@ -56,9 +56,13 @@ def _quietly(function: Any, *args: Any, **kwargs: Any) -> None:
         return
 
 
+_WINDOWS = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)  # of three by three, zeros around
+
+
 def _call_all(d: Any) -> None:
     """The common operators in one floating dtype."""
     x, y, m = (aten.ones((4, 4), dtype=d) for _ in range(3))
+    images, window = aten.ones((1, 4, 8, 8), dtype=d), aten.ones((4, 4, 3, 3), dtype=d)
     heads, rows = aten.ones((1, 2, 64, 32), dtype=d), aten.ones((1, 2, 64), dtype=d)
     for name in _FLOATS:
         _quietly(getattr(aten, name), x)
@@ -82,6 +86,10 @@ def _call_all(d: Any) -> None:
             x, y, [4], m[:, :1], m[:, 1:2], y[0], m[0], [True, True, True]
         ),
         lambda: aten._scaled_dot_product_flash_attention_for_cpu(heads, heads, heads),
+        lambda: aten.convolution(images, window, None, *_WINDOWS),
+        lambda: aten.convolution_backward(
+            images, images, window, None, *_WINDOWS, [True, True, False]
+        ),
         lambda: aten._scaled_dot_product_flash_attention_for_cpu_backward(
             heads, heads, heads, heads, heads, rows, 0.0, False
         ),

@@ -14,6 +14,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.kinds import pack_params
 
 _HALF = (dt.bfloat16, dt.float16)
 _FLOATS = (*_HALF, dt.float32, dt.float64)
@@ -98,6 +99,74 @@ def weights_of(w: Tensor, columns: Columns, group: int, turned: bool) -> Tensor:
     shape, stride = ((width, each), (1, width)) if turned else ((each, width), (width, 1))
     count = 1 if columns.together else columns.n
     return view(w, (count, *shape), (0, *stride), group * each * width)
+
+
+_AT_ONCE = 256  # places of the result that are computed from lines laid out once
+_DEEPEST = 2048  # elements of a window: what they are taken from stays in the cache
+
+
+def in_tiles(
+    kind: str, out: Tensor, ins: tuple[Tensor, ...], x: Tensor, w: Tensor, size: Any, steps: Any,
+    numbers: tuple[int, int, int],
+) -> bool:  # fmt: skip
+    """Run a kernel of `codegen/convolution.py`; False where there is none for these tensors.
+
+    `x` (N, C, *in) holds the windows, `w` has the kernel's extents, `size` are those of the
+    places, `steps` (stride, padding, dilation); `numbers` are filters, turned, biased.
+    """
+    stride, padding, dilation = steps
+    taps = prod(w.shape[2:])
+    if x.dim() not in (3, 4) or x.dtype not in (dt.float32, dt.float64) or set(stride) != {1}:
+        return False
+    # One element a window is a product as it is; few of anything leave tiles empty.
+    if taps < 2 or numbers[0] < 4 or not 32 <= taps * x.shape[1] <= _DEEPEST:
+        return False
+    name = x.dtype.name
+    address = slot("kernel_address")(
+        f"{kind}_{name}", None, kind, (name,) * len(ins), (name,), (), None
+    )
+    if address is None:
+        return False
+
+    def two(values: Any, first: int) -> tuple[int, ...]:
+        return tuple(values) if len(values) == 2 else (first, *values)
+
+    high, wide = two(size, 1)
+    lines = max(1, min(high, _AT_ONCE // wide))
+    some = min(x.shape[1], -(-64 // taps))
+    if kind == "convolution":
+        pieces = x.shape[0] * -(-high // lines)
+    else:
+        pieces = -(-x.shape[1] // some)
+    params = (
+        x.shape[0], x.shape[1], numbers[0], *two(x.shape[2:], 1), high, wide,
+        *two(w.shape[2:], 1), *two(padding, 0), *two(dilation, 1), *numbers[1:], lines, some,
+    )  # fmt: skip
+    at = _native.empty((pieces,), dt.int64, x.device)
+    _native.count_up(at, 0, 1)
+    cost = x.shape[0] * prod(size) * numbers[0] * x.shape[1] * taps // pieces
+    _native.run_rows(
+        address, (view(out, (pieces, 1), (0, 0)),),
+        (view(at, (pieces, cost), (1, 0)), *(view(t, (pieces, cost), (0, 0)) for t in ins)),
+        1, pack_params(list(params), [False] * len(params)),
+    )  # fmt: skip
+    return True
+
+
+def conv_in_tiles(
+    out: Tensor, x: Tensor, w: Tensor, bias: Any, steps: Any, turned: bool = False
+) -> bool:
+    """Convolution by the tile; False where it is left to columns. `turned`: with w (C, O, *kernel)
+    and its windows backwards."""
+    ins = (x, w, w if bias is None else dense(bias))
+    numbers = (out.shape[1], int(turned), int(bias is not None))
+    return in_tiles("convolution", out, ins, x, w, out.shape[2:], steps, numbers)
+
+
+def weight_in_tiles(gw: Tensor, g: Tensor, x: Tensor, steps: Any) -> bool:
+    """The gradient of the weight by the tile; False where it is left to columns."""
+    numbers = (g.shape[1], 0, 0)
+    return in_tiles("convolution_weight", gw, (g, x), x, gw, g.shape[2:], steps, numbers)
 
 
 def add_bias(out: Tensor, bias: Any) -> None:
@@ -207,6 +276,9 @@ def conv(
         return
     if x.dtype in _FLOATS:
         x, w, made = dense(x), dense(w), place_for(out)
+        if groups == 1 and conv_in_tiles(made, x, w, bias, (stride, padding, dilation)):
+            finished(out, made)
+            return
         cols = Columns(x, groups, w.shape[2:], out.shape[2:])
         cols.move(x, stride, padding, dilation, False)
         o = w.shape[0]
@@ -258,6 +330,13 @@ def conv_input(
         return
     if g.dtype in _FLOATS and g.numel():
         g, w, made = dense(g), dense(w), place_for(gx)
+        if groups == 1:
+            around = [
+                d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True)
+            ]
+            if conv_in_tiles(made, g, w, bias, (stride, around, dilation), True):
+                finished(gx, made)
+                return
         cols = Columns(made, groups, w.shape[2:], g.shape[2:])
         o = w.shape[0]
         side = cols.side(g, o)
@@ -314,6 +393,9 @@ def conv_weight(
         return
     if g.dtype in _FLOATS:
         g, x, made = dense(g), dense(x), place_for(gw)
+        if groups == 1 and weight_in_tiles(made, g, x, (stride, padding, dilation)):
+            finished(gw, made)
+            return
         cols = Columns(x, groups, gw.shape[2:], g.shape[2:])
         cols.move(x, stride, padding, dilation, False)
         side = cols.side(g, g.shape[1])
