@@ -17,13 +17,12 @@ __all__ = ["Settings", "differing", "frozen", "in_c", "settings", "snapshot"]
 def _autocast_settings(kept: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
     """What differs from the initial settings; `kept`: what a thread keeps of autocast."""
     region = (state.thread.autocast if kept is None else kept).get("region")
-    if region is None:
-        return ()
+    if region is None or not (region.enabled or region.dtypes or not region.cache_enabled):
+        return ()  # at every call of compiled code
     out: list[Any] = []
-    initial = autocast.Region()
     for device in sorted({*region.enabled, *region.dtypes}):
         on, to = bool(region.enabled.get(device)), region.dtype_of(device)
-        if on or to is not initial.dtype_of(device):
+        if on or to is not autocast.initial_dtype(device):
             out.append((device, on, to))
     return tuple(out) if region.cache_enabled else (*out, "no cache")
 

@@ -62,7 +62,12 @@ class Region:
 
     def dtype_of(self, device_type: str) -> dt.dtype:
         """The lower precision of a device type."""
-        return self.dtypes.get(device_type) or LOWER_DTYPES.get(device_type, dt.bfloat16)
+        return self.dtypes.get(device_type) or initial_dtype(device_type)
+
+
+def initial_dtype(device_type: str) -> dt.dtype:
+    """The lower precision of a device type where nobody set another."""
+    return LOWER_DTYPES.get(device_type, dt.bfloat16)
 
 
 def region() -> Region:
