@@ -100,36 +100,30 @@ def test_no_stage_specialises_by_itself(pipeline: str) -> None:
     assert versions(compiled, [4, 5, 9]) == [1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("ask", "calls", "expected", "answers"),
+    [
+        pytest.param(int, [4, 5, 4, 6], [1, 2, 2, 3], {4, 5, 6}, id="size"),
+        pytest.param(
+            lambda n: bool(n > 5), [7, 8, 3, 4, 9], [1, 1, 2, 2, 2], {True, False}, id="comparison"
+        ),
+    ],
+)
 @pytest.mark.parametrize(("pipeline", "name"), ALL)
-def test_a_size_that_a_stage_reads_is_guarded(
-    pipeline: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
+def test_what_a_stage_asks_of_a_size_is_guarded(
+    pipeline: str, name: str, ask: Any, calls: list[int], expected: list[int], answers: set[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    given: list[Any] = []
 
-    def specialise(work: Any) -> None:
+    def asking(work: Any) -> None:
         if not work.backward:
-            read.extend(int(n) for n in sizes(work))
+            given.extend(ask(n) for n in sizes(work))
 
-    before_stage(monkeypatch, pipeline, name, specialise)
+    before_stage(monkeypatch, pipeline, name, asking)
     compiled = torch.compile(plain, backend=back_end(pipeline), dynamic=True)
-    assert versions(compiled, [4, 5, 4, 6]) == [1, 2, 2, 3]
-    assert set(read) == {4, 5, 6} and not counters["contained"]
-
-
-@pytest.mark.parametrize(("pipeline", "name"), ALL)
-def test_a_comparison_that_a_stage_makes_is_guarded(
-    pipeline: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers: list[bool] = []
-
-    def compare(work: Any) -> None:
-        if not work.backward:
-            answers.extend(bool(n > 5) for n in sizes(work))
-
-    before_stage(monkeypatch, pipeline, name, compare)
-    compiled = torch.compile(plain, backend=back_end(pipeline), dynamic=True)
-    assert versions(compiled, [7, 8, 3, 4, 9]) == [1, 1, 2, 2, 2]
-    assert set(answers) == {True, False} and not counters["contained"]
+    assert versions(compiled, calls) == expected
+    assert set(given) == answers and not counters["contained"]
 
 
 @pytest.mark.parametrize(("pipeline", "name"), LOWER)

@@ -209,13 +209,19 @@ def stft(
     return aten.view_as_real(made)
 
 
+_WINDOWED = "int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None"
+_SHOWN = (
+    "bool normalized=False, bool? onesided=None, bool? return_complex=None, "
+    "bool? align_to_window=None"
+)
+
+
 class StftCenter(Composite):
     """The short-time transform, frames centred on their times (the signal padded) or not."""
 
     schema = (
-        "stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, "
-        'Tensor? window=None, bool center=True, str pad_mode="reflect", bool normalized=False, '
-        "bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor"
+        f'stft.center(Tensor self, {_WINDOWED}, bool center=True, str pad_mode="reflect", '
+        f"{_SHOWN}) -> Tensor"
     )
 
     def decompose(
@@ -237,11 +243,7 @@ class StftCenter(Composite):
 class Stft(Composite):
     """The short-time transform of the signal as it is."""
 
-    schema = (
-        "stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, "
-        "Tensor? window=None, bool normalized=False, bool? onesided=None, "
-        "bool? return_complex=None, bool? align_to_window=None) -> Tensor"
-    )
+    schema = f"stft(Tensor self, {_WINDOWED}, {_SHOWN}) -> Tensor"
 
     def decompose(
         x: Tensor, n_fft: int, hop: Any, width: Any, window: Any, normalized: bool, onesided: Any,
@@ -261,9 +263,8 @@ class Istft(Composite):
     squared windows."""
 
     schema = (
-        "istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, "
-        "Tensor? window=None, bool center=True, bool normalized=False, bool? onesided=None, "
-        "int? length=None, bool return_complex=False) -> Tensor"
+        f"istft(Tensor self, {_WINDOWED}, bool center=True, bool normalized=False, "
+        "bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor"
     )
 
     def decompose(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flambeau as torch
@@ -180,7 +180,47 @@ class _ConvNd(Module):
         return F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
 
 
-class Conv1d(_ConvNd):
+class _Forwards(_ConvNd):
+    """What the convolutions of one, two and three dimensions share."""
+
+    #: A number for each dimension, from one or several.
+    _spread: Callable[[Any], tuple[int, ...]]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            self._spread(kernel_size),
+            self._spread(stride),
+            padding if isinstance(padding, str) else self._spread(padding),
+            self._spread(dilation),
+            False,
+            self._spread(0),
+            groups,
+            bias,
+            padding_mode,
+            device=device,
+            dtype=dtype,
+        )
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+
+class Conv1d(_Forwards):
     """Cross-correlation of (N, C_in, L) or (C_in, L) with `out_channels` kernels.
 
     Args:
@@ -191,35 +231,7 @@ class Conv1d(_ConvNd):
         padding_mode: "zeros", "reflect", "replicate" or "circular".
     """
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _single(kernel_size),
-            _single(stride),
-            padding if isinstance(padding, str) else _single(padding),
-            _single(dilation),
-            False,
-            _single(0),
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    _spread = staticmethod(_single)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = self.padding
@@ -227,42 +239,11 @@ class Conv1d(_ConvNd):
             input, padding = self._padded(input), (0,)
         return F.conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
-    def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
 
-
-class Conv2d(_ConvNd):
+class Conv2d(_Forwards):
     """Cross-correlation of (N, C_in, H, W) or (C_in, H, W); the arguments are `Conv1d`'s."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _pair(kernel_size),
-            _pair(stride),
-            padding if isinstance(padding, str) else _pair(padding),
-            _pair(dilation),
-            False,
-            _pair(0),
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    _spread = staticmethod(_pair)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = self.padding
@@ -270,51 +251,17 @@ class Conv2d(_ConvNd):
             input, padding = self._padded(input), (0, 0)
         return F.conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
-    def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
 
-
-class Conv3d(_ConvNd):
+class Conv3d(_Forwards):
     """Cross-correlation of (N, C_in, D, H, W) or (C_in, D, H, W); the arguments are `Conv1d`'s."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _triple(kernel_size),
-            _triple(stride),
-            padding if isinstance(padding, str) else _triple(padding),
-            _triple(dilation),
-            False,
-            _triple(0),
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    _spread = staticmethod(_triple)
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
             input, padding = self._padded(input), (0, 0, 0)
         return F.conv3d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self._conv_forward(input, self.weight, self.bias)
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -398,14 +345,10 @@ class _ConvTransposeNd(_ConvNd):
         )
 
 
-class ConvTranspose1d(_ConvTransposeNd):
-    """The gradient of `Conv1d` with respect to its input, as a layer ("deconvolution").
+class _Backwards(_ConvTransposeNd):
+    """What the transposed convolutions of one, two and three dimensions share."""
 
-    Args:
-        output_padding: added to one side of the output's size.
-
-    The others are those of `Conv1d`; padding is taken off the output.
-    """
+    _spread: Callable[[Any], tuple[int, ...]]
 
     def __init__(
         self,
@@ -425,18 +368,30 @@ class ConvTranspose1d(_ConvTransposeNd):
         super().__init__(
             in_channels,
             out_channels,
-            _single(kernel_size),
-            _single(stride),
-            _single(padding),
-            _single(dilation),
+            self._spread(kernel_size),
+            self._spread(stride),
+            self._spread(padding),
+            self._spread(dilation),
             True,
-            _single(output_padding),
+            self._spread(output_padding),
             groups,
             bias,
             padding_mode,
             device=device,
             dtype=dtype,
         )
+
+
+class ConvTranspose1d(_Backwards):
+    """The gradient of `Conv1d` with respect to its input, as a layer ("deconvolution").
+
+    Args:
+        output_padding: added to one side of the output's size.
+
+    The others are those of `Conv1d`; padding is taken off the output.
+    """
+
+    _spread = staticmethod(_single)
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """`output_size` chooses among the sizes that the stride leaves possible."""
@@ -453,39 +408,10 @@ class ConvTranspose1d(_ConvTransposeNd):
         )
 
 
-class ConvTranspose2d(_ConvTransposeNd):
+class ConvTranspose2d(_Backwards):
     """The gradient of `Conv2d` with respect to its input, as a layer; see `ConvTranspose1d`."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _pair(kernel_size),
-            _pair(stride),
-            _pair(padding),
-            _pair(dilation),
-            True,
-            _pair(output_padding),
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    _spread = staticmethod(_pair)
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """`output_size` chooses among the sizes that the stride leaves possible."""
@@ -502,39 +428,10 @@ class ConvTranspose2d(_ConvTransposeNd):
         )
 
 
-class ConvTranspose3d(_ConvTransposeNd):
+class ConvTranspose3d(_Backwards):
     """The gradient of `Conv3d` with respect to its input, as a layer; see `ConvTranspose1d`."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            _triple(kernel_size),
-            _triple(stride),
-            _triple(padding),
-            _triple(dilation),
-            True,
-            _triple(output_padding),
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    _spread = staticmethod(_triple)
 
     def forward(self, input: Tensor, output_size: Any = None) -> Tensor:
         """`output_size` chooses among the sizes that the stride leaves possible."""
