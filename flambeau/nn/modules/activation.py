@@ -71,8 +71,8 @@ class Threshold(Module):
         return f"threshold={self.threshold}, value={self.value}{inplace}"
 
 
-class ReLU(Module):
-    """max(x, 0)."""
+class _MaybeInPlace(Module):
+    """A function of each element that may overwrite its input."""
 
     __constants__ = ["inplace"]
     inplace: bool
@@ -81,11 +81,15 @@ class ReLU(Module):
         super().__init__()
         self.inplace = inplace
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.relu(input, inplace=self.inplace)
-
     def extra_repr(self) -> str:
         return "inplace=True" if self.inplace else ""
+
+
+class ReLU(_MaybeInPlace):
+    """max(x, 0)."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input, inplace=self.inplace)
 
 
 class RReLU(Module):
@@ -193,38 +197,18 @@ class Tanh(Module):
         return torch.tanh(input)
 
 
-class SiLU(Module):
+class SiLU(_MaybeInPlace):
     """x * sigmoid(x), also called swish."""
-
-    __constants__ = ["inplace"]
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, inplace=self.inplace)
 
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
-
-class Mish(Module):
+class Mish(_MaybeInPlace):
     """x * tanh(softplus(x)) (Misra 2019)."""
-
-    __constants__ = ["inplace"]
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, inplace=self.inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 class Hardswish(Module):
@@ -279,21 +263,11 @@ class CELU(Module):
         return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
 
 
-class SELU(Module):
+class SELU(_MaybeInPlace):
     """Scaled ELU, which keeps mean 0 and variance 1 (Klambauer et al. 2017)."""
-
-    __constants__ = ["inplace"]
-    inplace: bool
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
 
 
 class GLU(Module):

@@ -298,22 +298,9 @@ class AvgPool3d(_AvgPoolNd):
         self.__dict__.setdefault("count_include_pad", True)
 
 
-def _check_ratio(name: str, output_size: Any, output_ratio: Any, n: int) -> None:
-    if output_size is None and output_ratio is None:
-        raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
-    if output_size is not None and output_ratio is not None:
-        raise ValueError("only one of output_size and output_ratio may be specified")
-    if output_ratio is not None and not all(0 < ratio < 1 for ratio in _ntuple(n)(output_ratio)):
-        raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
-
-
-class FractionalMaxPool2d(Module):
-    """The maximum of windows of random steps (Graham 2014), of (N, C, H, W) or (C, H, W).
-
-    Give `output_size`, or `output_ratio` in (0, 1) of the input's size.
-    """
-
+class _FractionalMaxPoolNd(Module):
     __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
+    _dimensions: int
 
     def __init__(
         self,
@@ -324,12 +311,30 @@ class FractionalMaxPool2d(Module):
         _random_samples: Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.kernel_size = _pair(kernel_size)
+        spread = _ntuple(self._dimensions)
+        self.kernel_size = spread(kernel_size)
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
-        self.output_size = _pair(output_size) if output_size is not None else None
-        self.output_ratio = _pair(output_ratio) if output_ratio is not None else None
-        _check_ratio("FractionalMaxPool2d", output_size, output_ratio, 2)
+        self.output_size = spread(output_size) if output_size is not None else None
+        self.output_ratio = spread(output_ratio) if output_ratio is not None else None
+        if output_size is None and output_ratio is None:
+            raise ValueError(
+                f"FractionalMaxPool{self._dimensions}d requires specifying either an output size, "
+                "or a pooling ratio"
+            )
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if self.output_ratio is not None and not all(0 < ratio < 1 for ratio in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+
+class FractionalMaxPool2d(_FractionalMaxPoolNd):
+    """The maximum of windows of random steps (Graham 2014), of (N, C, H, W) or (C, H, W).
+
+    Give `output_size`, or `output_ratio` in (0, 1) of the input's size.
+    """
+
+    _dimensions = 2
 
     def forward(self, input: Tensor) -> Any:
         return F.fractional_max_pool2d(
@@ -342,26 +347,10 @@ class FractionalMaxPool2d(Module):
         )
 
 
-class FractionalMaxPool3d(Module):
+class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """The same of (N, C, D, H, W) or (C, D, H, W); see `FractionalMaxPool2d`."""
 
-    __constants__ = ["kernel_size", "return_indices", "output_size", "output_ratio"]
-
-    def __init__(
-        self,
-        kernel_size: Any,
-        output_size: Any = None,
-        output_ratio: Any = None,
-        return_indices: bool = False,
-        _random_samples: Tensor | None = None,
-    ) -> None:
-        super().__init__()
-        self.kernel_size = _triple(kernel_size)
-        self.return_indices = return_indices
-        self.register_buffer("_random_samples", _random_samples)
-        self.output_size = _triple(output_size) if output_size is not None else None
-        self.output_ratio = _triple(output_ratio) if output_ratio is not None else None
-        _check_ratio("FractionalMaxPool3d", output_size, output_ratio, 3)
+    _dimensions = 3
 
     def forward(self, input: Tensor) -> Any:
         return F.fractional_max_pool3d(
