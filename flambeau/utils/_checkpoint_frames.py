@@ -239,6 +239,13 @@ class SavedArguments:
         return tuple(full)
 
 
+class HeldArguments:
+    """All arguments, of a checkpoint inside of function transforms."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.saved_tensors = args
+
+
 # ---- what ran, for error messages ----
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 from flambeau.utils._python_dispatch import TorchDispatchMode
-from flambeau.utils._pytree import tree_map
+from flambeau.utils._pytree import tree_leaves, tree_map
 
 _RECOMPUTE = object()
+_TAKEN = object()
 
 
 class CheckpointPolicy(enum.Enum):
@@ -41,6 +42,7 @@ class _Kept:
     def __init__(self, value: Any, offload: bool) -> None:
         self.version = value._version if isinstance(value, Tensor) else None
         self.device = value.device if isinstance(value, Tensor) else None
+        self.offload = offload
         self.value = value.cpu() if offload and isinstance(value, Tensor) else value
 
     def get(self, allow_mutation: bool) -> Any:
@@ -74,15 +76,20 @@ class _Caching(TorchDispatchMode):
         super().__init__()
         self.policy, self.storage = policy, storage
 
+    def choice(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> CheckpointPolicy:
+        """What the policy says of a call. A compiler asks too."""
+        context = SelectiveCheckpointContext(is_recompute=False, op_output=out)
+        found = self.policy(context, func, *args, **kwargs)
+        if isinstance(found, bool):
+            found = CheckpointPolicy.MUST_SAVE if found else CheckpointPolicy.PREFER_RECOMPUTE
+        return found
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if _ignored(func):
             return func(*args, **kwargs)
         out = func(*args, **kwargs)
-        context = SelectiveCheckpointContext(is_recompute=False, op_output=out)
-        policy = self.policy(context, func, *args, **kwargs)
-        if isinstance(policy, bool):
-            policy = CheckpointPolicy.MUST_SAVE if policy else CheckpointPolicy.PREFER_RECOMPUTE
+        policy = self.choice(func, args, kwargs, out)
         kept: Any = _RECOMPUTE
         if policy in _SAVES or policy in _OFFLOADS:
             offload = policy in _OFFLOADS
@@ -111,15 +118,22 @@ class _Cached(TorchDispatchMode):
         at = self.position[func]
         if kept is None or at >= len(kept):
             raise RuntimeError(
-                f"{func} encountered during backward, but not found in storage: the recomputation "
-                "runs operators that the forward did not"
+                f"{func} encountered during backward but not found in storage. This can happen if "
+                "the operations in the checkpointed region are nondeterministic or depend on "
+                "global state that changed between forward and backward."
             )
         self.position[func] = at + 1
         if kept[at] is _RECOMPUTE:
             return func(*args, **kwargs)
-        return tree_map(
-            lambda x: x.get(self.allow_mutation) if isinstance(x, _Kept) else x, kept[at]
-        )
+        if kept[at] is _TAKEN:
+            raise RuntimeError(
+                "Trying to backward an extra time. You are only allowed to backward once on any "
+                "region computed under selective activation checkpoint."
+            )
+        found = kept[at]
+        if not any(x.offload for x in tree_leaves(found) if isinstance(x, _Kept)):
+            kept[at] = _TAKEN  # handed out once, so that it need not be held
+        return tree_map(lambda x: x.get(self.allow_mutation) if isinstance(x, _Kept) else x, found)
 
 
 def create_selective_checkpoint_contexts(
@@ -136,8 +150,8 @@ def create_selective_checkpoint_contexts(
         for op in policy_fn_or_list:
             if not hasattr(op, "_schema"):
                 extra = (
-                    "Please update the OpOverloadPacket to a specific OpOverload. For example, if "
-                    f"you have `{op}`, try `{op}.default`."
+                    "Please update the OpOverloadPacket to a specific OpOverload.For example, if "
+                    f"you have `torch.ops.{op}`, change it to `torch.ops.{op}.default`."
                     if hasattr(op, "overloads")
                     else ""
                 )

@@ -11,11 +11,14 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor
 from flambeau._src import _native
+from flambeau._src.core import state
 from flambeau._src.core.slots import fill
+from flambeau._src.interp import levels
 from flambeau.utils._checkpoint_frames import (
     CheckpointError,
     ForwardHooks,
     Frame,
+    HeldArguments,
     SavedArguments,
     SaveInputs,
     debug_contexts,
@@ -145,8 +148,8 @@ def set_device_states(
     if not devices:
         return
     module = _device_module(device_type or DefaultDeviceType.get_device_type())
-    for device, state in zip(devices, states, strict=True):
-        module.set_rng_state(state, device)
+    for device, drawn in zip(devices, states, strict=True):
+        module.set_rng_state(drawn, device)
 
 
 def detach_variable(inputs: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -342,6 +345,7 @@ def _without_reentrancy(
     device_type = _infer_device_type(*args)
     first, second = context_fn()
     autocast = _autocast_contexts(device_type)
+    active = list(state.thread.functorch)
     rng = (torch.get_rng_state(), get_device_states(*args)) if preserve else None
 
     def recompute(*inputs: Any) -> None:
@@ -350,16 +354,20 @@ def _without_reentrancy(
             if rng is not None:
                 stack.enter_context(rng_restored(*rng, set_device_states))
             stack.enter_context(autocast())
+            stack.enter_context(levels.resumed(active))
             stack.enter_context(second)
             _eagerly(function, *inner_args, **inner_kwargs)
 
     stop = early_stop if _settings.early_stop is None else _settings.early_stop
     frame = Frame(recompute, stop, _METADATA[determinism_check])
-    node = SaveInputs.apply(marker(), kwargs, *args).grad_fn
-    if node is None:  # nothing is recorded
+    if active:  # the arguments are theirs: what is saved stands behind these
+        node, frame.inputs = None, HeldArguments((kwargs, *args))
+    else:
+        node = SaveInputs.apply(marker(), kwargs, *args).grad_fn
+        frame.inputs = SavedArguments(node)
+    if node is None and not (active and torch.is_grad_enabled()):  # nothing is recorded
         yield
         return
-    frame.inputs = SavedArguments(node)
     with ForwardHooks(frame, wrap_error), first:
         yield
     frame.forward_done = True

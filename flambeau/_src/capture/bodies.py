@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture import sizes
 from flambeau._src.capture.effects import effects
 from flambeau._src.capture.higher_order import HigherOrderOperator
-from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.recompute import TagActivationCheckpoint, tag_activation_checkpoint
+from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.recompute import (
+    TagActivationCheckpoint,
+    chooser,
+    tag_activation_checkpoint,
+)
 from flambeau._src.capture.recorder import Held, Scope
 from flambeau._src.capture.values.constant import is_plain
 from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
@@ -198,6 +202,20 @@ def results(s: Session, what: str, out: Any) -> Any:
     raise Unsupported(f"A function given to {what} returns a {type(out).__name__}.")
 
 
+def _check_contexts(s: Session, contexts: Any, options: dict[str, Any]) -> None:
+    """Whether the `context_fn` of a checkpoint says what to keep, and does nothing else."""
+    cells = getattr(getattr(contexts, "func", contexts), "__closure__", None) or ()
+    if options.get("use_reentrant", True) or any(is_tensor(c.cell_contents) for c in cells):
+        raise Unsupported("`checkpoint` is called with a `context_fn` that needs more.")
+    try:
+        s.native(chooser, contexts)
+    except Raised as raised:
+        raise Unsupported(
+            f"The `context_fn` of `checkpoint` gives contexts that do more: {raised.error}",
+            "Use create_selective_checkpoint_contexts.",
+        ) from None
+
+
 # ---- checkpoint ----------------------------------------------------------------------------------
 
 
@@ -208,10 +226,9 @@ def checkpoint(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     function, *rest = args
     options = {k: v for k, v in kwargs.items() if k in _CHECKPOINT}
     given = {k: v for k, v in kwargs.items() if k not in _CHECKPOINT}
-    if "context_fn" in given:
-        raise Unsupported(
-            "`checkpoint` is called with a `context_fn`.", "Leave the choice to the compiler."
-        )
+    contexts = given.pop("context_fn", None)
+    if contexts is not None:
+        _check_contexts(s, contexts, options)
     if given and options.get("use_reentrant", True):
         raise Unsupported("`checkpoint` with use_reentrant=True takes no keyword arguments.")
     if not all(is_plain(v) for v in options.values()):
@@ -227,6 +244,8 @@ def checkpoint(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     made = module(s, scope, "wrap_body", nodes)
     operands = [v for v, _ in scope.lifted.values()]
     node_args = (recorder.argument(made), *[recorder.argument(v) for v in operands])
+    if contexts is not None:
+        options["context_fn"] = recorder.argument(attribute(s, contexts, "context_fn"))
     node = recorder.node(tag_activation_checkpoint, node_args, options, tuple(own))
     for i, t in enumerate(own):
         s.tensors[id(t)].node = recorder.item(node, i, t)

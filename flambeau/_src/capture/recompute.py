@@ -6,6 +6,7 @@ nodes: the partition saves none of them (`partition.py`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -15,11 +16,30 @@ from flambeau._src.core.slots import slot
 from flambeau._src.ir import provenance
 from flambeau._src.ops.call import call_bits
 
-__all__ = ["REGION", "tag_activation_checkpoint"]
+__all__ = ["CHOICE", "REGION", "chooser", "tag_activation_checkpoint"]
 
 #: In the meta of a node: the number of the checkpoint that it belongs to.
 REGION = "ac_graph_id"
+#: In the meta of a node: what says of an operator, its arguments, keywords and result whether to
+#: keep the result (a `CheckpointPolicy`).
+CHOICE = "ac_choice"
 _numbers = itertools.count()
+
+
+def chooser(context_fn: Any) -> Any:
+    """What the first context of a `context_fn` says of operators; None: it says nothing.
+
+    Raises:
+        TypeError: the contexts are none that a compiler could do without.
+    """
+    if context_fn is None:
+        return None
+    first, _ = context_fn()
+    if isinstance(first, contextlib.nullcontext):
+        return None
+    if not hasattr(first, "choice"):
+        raise TypeError(type(first).__name__)
+    return first.choice
 
 
 class TagActivationCheckpoint(HigherOrderOperator):
@@ -38,6 +58,9 @@ class TagActivationCheckpoint(HigherOrderOperator):
             return slot("checkpoint")(run, *operands, **options)
         current = provenance.current
         meta = {**current.meta, REGION: next(_numbers), "recompute": True}
+        found = chooser(options.get("context_fn"))
+        if found is not None:
+            meta[CHOICE] = found
         with provenance.with_meta(meta):
             return body(*operands)
 

@@ -229,9 +229,19 @@ def _seen(s: Session, t: Transformed, args: tuple[Any, ...], leaves: list[Any]) 
     out = []
     for v, dim in zip(leaves, dims, strict=True):
         if dim is not None and isinstance(v, Tensor):
-            v = s.native(aten.select, v, dim, 0)
+            v = s.native(_element, v, dim)
         out.append(bodies.copy_of(v))
     return out
+
+
+def _element(t: Tensor, dim: int) -> Tensor:
+    """What an element of the batch looks like; there may be none."""
+    if t.shape[dim] != 0:
+        return aten.select(t, dim, 0)
+    size, stride = list(t.shape), list(t.stride())
+    del size[dim], stride[dim]
+    made = aten.empty_strided(size, stride, dtype=t.dtype, device=t.device)
+    return made.requires_grad_(t.requires_grad)
 
 
 class _Cotangents:

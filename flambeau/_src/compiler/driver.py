@@ -44,6 +44,7 @@ from flambeau._src.compiler.settings import DYNAMO, FUNCTORCH, INDUCTOR
 from flambeau._src.compiler.stages import PIPELINES, Pipeline, Stage, Work
 from flambeau._src.compiler.stance import STANCE
 from flambeau._src.core import state
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
 from flambeau._src.ir.shape_env import ConstraintViolationError
@@ -202,7 +203,7 @@ class Compiler:
             return None
         if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
             return None
-        if not told.builtins_are_own():
+        if not told.builtins_are_own() or self._is_watched(code):
             return None
         frame = _Frame(self, code, arguments, globals_, builtins, function, known)
         if not STANCE.plain and not recompiling.stance_allows(frame):
@@ -221,6 +222,26 @@ class Compiler:
             if collecting:
                 gc.enable()
             frames.set_callback(before)
+
+    def _is_watched(self, code: CodeType) -> bool:
+        """Whether a mode of the program sees the operators: it wants each of them as it is called.
+        What such a mode runs is none of a compiled function's either.
+
+        Raises:
+            RuntimeError: with fullgraph, as nothing will be captured.
+        """
+        if state.get_suspended() & state.RECORD:  # inside of an operator
+            return True
+        if not state.thread.dispatch_modes or not slot("users_modes")():
+            return False
+        if self.options.fullgraph:
+            where = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+            raise RuntimeError(
+                "torch.compile with fullgraph=True found no compiled frames. Skipped frames:\n"
+                f"  - {where}: non-infra torch dispatch mode present, this is not supported today "
+                "in torch.compile"
+            )
+        return True
 
     def _known(self, code: CodeType) -> _Known:
         found = self.known.get(id(code))

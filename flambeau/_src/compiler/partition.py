@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau._src.capture.recompute import REGION
+from flambeau._src.capture.recompute import CHOICE, REGION
 from flambeau._src.compiler.extents import extents, hinted, is_number
 from flambeau._src.compiler.flow import Network
 from flambeau._src.compiler.fuse import Fused, Group, map_op
@@ -98,9 +98,26 @@ def _made_again(joint: Joint, forward: set[Node]) -> set[Node]:
         if region is None or node in ends or not is_pure(node):
             continue
         users = [u for u in node.users if u in forward]
-        if all(u.meta.get(REGION) == region for u in users):
+        if all(u.meta.get(REGION) == region for u in users) and "RECOMPUTE" in _choice(node):
             found.add(node)
     return found
+
+
+def _choice(node: Node) -> str:
+    """What the program says of a node in a checkpoint: the name of a policy."""
+    source = node
+    while source.target is operator.getitem and isinstance(source.args[0], Node):
+        source = source.args[0]
+    choose = source.meta.get(CHOICE)
+    if choose is None or op_of(source) is None:
+        return "MUST_RECOMPUTE"
+
+    def value(n: Node) -> Any:
+        return n.meta.get("val")
+
+    args, kwargs = map_arg(source.args, value), map_arg(source.kwargs, value)
+    name: str = choose(source.target, args, kwargs, value(source)).name
+    return name
 
 
 def default_partition(joint: Joint) -> Cut:
@@ -291,7 +308,8 @@ def _network(
         elif node not in forward:
             price *= 2  # nobody else holds it
         network.add(v, v + 1, price)
-        if node in primals or not (node in again or is_cheap(node, aggressive)):
+        kept = node.meta.get(CHOICE) is not None and _choice(node).startswith("MUST_SAVE")
+        if node in primals or kept or not (node in again or is_cheap(node, aggressive)):
             network.add(0, v, Network.INFINITE)
         if node in needed:
             network.add(v + 1, 1, Network.INFINITE)

@@ -127,6 +127,11 @@ def pop_mode(key: int | None = None) -> Any:
     raise AssertionError("the stack of dispatch modes is empty")
 
 
+def users_modes() -> list[Any]:
+    """The modes on the stack that are not the library's own."""
+    return [m for m in state.thread.dispatch_modes if _rank(m) == 99]
+
+
 def infra_mode(key: int) -> Any:
     """The library's own mode of that kind on the stack, or None."""
     for m in state.thread.dispatch_modes:
@@ -454,4 +459,5 @@ def call_higher_order(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         state.set_suspended(before)
 
 
+fill("users_modes", users_modes)
 fill("dispatch_modes_active", lambda: bool(state.thread.dispatch_modes))

@@ -13,7 +13,8 @@ autograd/transforms.py), and operators inside it run as fast as outside.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flambeau._src import _native
@@ -108,6 +109,23 @@ class Beneath:
 
     def __exit__(self, *exc: object) -> None:
         thread.functorch = self.before
+        _refresh()
+
+
+@contextmanager
+def resumed(levels: Sequence[Level]) -> Iterator[None]:
+    """Within it these levels are the stack, though they may be over: for what runs again."""
+    before, alive = thread.functorch, [level.alive for level in levels]
+    thread.functorch = list(levels)
+    for level in levels:
+        level.alive = True
+    _refresh()
+    try:
+        yield
+    finally:
+        for level, was in zip(levels, alive, strict=True):
+            level.alive = was
+        thread.functorch = before
         _refresh()
 
 
