@@ -220,3 +220,22 @@ def test_every_kind_that_captures_make_has_a_case() -> None:
         compiled(*case.first())
         kinds |= {guard.kind for entry in compiled.compiler().entries for guard in entry.guards}
     assert kinds == {case.kind for case in CASES}
+
+
+def test_saying_why_runs_no_method_of_an_object() -> None:
+    asked = []
+
+    class Box:
+        def __repr__(self) -> str:
+            asked.append("repr")
+            return "Box()"
+
+    def f(x: Any, v: Any) -> Any:
+        return x + 1 if v == 3 else x + 2
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    x = torch.ones(2)
+    for v in (3, Box(), "k", 3.5, Box()):
+        assert torch.equal(compiled(x, v), f(x, v))
+    assert not asked

@@ -29,6 +29,7 @@ from flambeau._src.capture.source import (
     Source,
     TypeSource,
 )
+from flambeau._src.capture.values.constant import is_plain
 
 __all__ = ["difference", "printed", "same_constant"]
 
@@ -298,7 +299,10 @@ def difference(guard: Guard, variables: Mapping[str, Any], globals_: Mapping[str
                 return f"type({guard.source}) is {guard.expected.__name__}: {type(value).__name__}"
             if guard.kind is Kind.LENGTH:
                 return f"len({guard.source}) == {guard.expected}: {len(value)}"
-            return f"{guard.source} == {_shown(guard.expected)}: {_shown(value)}"[:300]
+            now = (
+                _shown(value) if is_plain(value) else f"a {type(value).__name__}"
+            )  # no method runs
+            return f"{guard.source} == {_shown(guard.expected)}: {now}"[:300]
     except Exception as e:
         return f"{_plain(guard)}: {type(e).__name__}: {e}"
     return _plain(guard)
