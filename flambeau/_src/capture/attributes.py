@@ -270,7 +270,7 @@ def _class_value(
     s: Session, kind: type, known: Known | None, name: str, value: Any, hidden: bool
 ) -> Any:
     """A value found in a class, guarded; `hidden`: the class gives another under this name."""
-    if library.is_library(kind.__module__) or hidden:
+    if library.is_library(kind.__module__) or hidden or any(kind is c for c in s.classes):
         return value
     source = _class_source(s, kind, known)
     if source is None:

@@ -6,6 +6,7 @@ A handler takes (session, arguments, keywords).
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 import itertools
 import operator
@@ -648,7 +649,29 @@ def _type(s: Session, args: Any, kwargs: Any) -> Any:
         if users and new and known is not None and kind is type(known.real):
             s.heap.enter(kind, TypeSource(known.source))
         return kind
+    plain = len(args) == 3 and not kwargs and args[1] in ((), (object,))
+    if plain and type(args[2]) is dict and natives.grade(args[2]) == natives.PLAIN:
+        return _made_class(s, type, args, kwargs)
     raise Unsupported("A class is made in the function.", "Define it outside.")
+
+
+def _made_class(s: Session, make: Any, args: Any, kwargs: Any) -> Any:
+    """A class of the program's own, which must not leave it: every call makes another."""
+    made = s.native(make, *args, **kwargs)
+    s.classes.append(made)
+    for value in vars(made).values():
+        fn = getattr(value, "__func__", value)
+        if type(fn) is types.FunctionType:
+            s.heap.made(fn)
+    return made
+
+
+def _named_tuple(s: Session, args: Any, kwargs: Any) -> Any:
+    """`collections.namedtuple`: of constants, a class that is made at once."""
+    if not all(natives.grade(v) == natives.PLAIN for v in (*args, *kwargs.values())):
+        raise Unsupported("A class is made in the function.", "Define it outside.")
+    own = "__main__" if s.frame is None else s.frame.globals.get("__name__", "__main__")
+    return _made_class(s, collections.namedtuple, args, {"module": own, **kwargs})
 
 
 def _super(s: Session, args: Any, kwargs: Any) -> Any:
@@ -787,6 +810,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return _graph_break
     if name == "cudagraph_mark_step_begin" and library.kind_of_code(code) is not None:
         return _nothing
+    if code is collections.namedtuple.__code__:
+        return _named_tuple
     if code is _WARN:
         return _warn
     if name == "set_trace" and str(fn.__module__).partition(".")[0] in _DEBUGGERS:

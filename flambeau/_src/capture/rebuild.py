@@ -128,6 +128,8 @@ class Rebuild:
         kind = type(value)
         if kind is Handle:
             return _plan_hook(self, value)
+        if any(value is c or kind is c for c in s.classes):
+            raise Unsupported("A class that the function makes, or an instance of it, leaves it.")
         if kind is Pending:
             return Plan(value, "source", extra=value.source)
         if kind in SYMBOLIC:

@@ -105,6 +105,7 @@ class Session:
         self.recorder = Recorder(self)
         self.fixed = False  # what enters has sizes that are numbers
         self.pending_kinds: dict[int, Any] = {}  # classes of results, and what these are made of
+        self.classes: list[Any] = []  # that the program made
         self.hooks: list[Any] = []  # handles of hooks that the program registered on tensors
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs

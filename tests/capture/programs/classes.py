@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import dataclasses
 import enum
 import functools
@@ -394,3 +395,25 @@ class Tagged(metaclass=Meta):
 def metaclass(a):
     t = Tagged(4)
     return a + t.k, t.tagged
+
+
+@program(lambda: (torch.randn(3, requires_grad=True),), graphs=1)
+def classes_of_its_own(a):
+    pair = collections.namedtuple("pair", "first second", defaults=[3])
+    both = pair(a)
+    constants = type("constants", (), {"k": 4, "times": lambda self, v: v * self.k})
+    first, second = both._replace(second=2)
+    return first * both.second + constants.k, constants().times(second), both._asdict()["first"]
+
+
+@program(lambda: (torch.randn(3),), breaks=None)
+def classes_of_its_own_that_leave(a):
+    pair = collections.namedtuple("pair", ["first", "second"])
+    made = pair(a * 2, 1)
+    return tuple(made), made._fields, pair.__name__, pair.__module__, isinstance(made, tuple)
+
+
+@program(lambda: (torch.randn(3),), breaks=None)
+def an_instance_of_its_own_class_leaves(a):
+    pair = collections.namedtuple("pair", "first second")
+    return pair(a * 2, 1).first, repr(pair(1, 2)), [pair(3, 4)][0][0]
