@@ -291,7 +291,8 @@ def main() -> int:
     if not options.torch_python:
         parser.error("--torch-python is needed")
     BUILD.mkdir(parents=True, exist_ok=True)
-    theirs, ours = BUILD / "torch.json", BUILD / "flambeau.json"
+    part = "part-" if options.name else ""
+    theirs, ours = BUILD / f"{part}torch.json", BUILD / f"{part}flambeau.json"
     name = ["--name", options.name]
     here = ["-m", "tests.oracle.docstrings", *name, "--run"]
     if options.name or not theirs.exists():
@@ -300,8 +301,6 @@ def main() -> int:
     command += ["--captured", options.captured]
     subprocess.run(command, cwd=REPOSITORY, check=True)
     found = [json.loads(path.read_text()) for path in (theirs, ours)]
-    if options.name:
-        theirs.unlink()
     return judge(found[0], found[1], options.show, options.name)
 
 
