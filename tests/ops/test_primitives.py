@@ -264,3 +264,31 @@ def test_the_sizes_of_the_sets() -> None:
 def test_the_document_is_what_the_declarations_say() -> None:
     page = Path(__file__).parents[2] / "docs" / "operators.md"
     assert page.read_text() == document(), "python -m flambeau._src.compiler.decompose"
+
+
+F = torch.nn.functional
+DYNAMIC = {
+    "constant": lambda x: F.pad(x, (1, 2, 0, 1), value=2.0),
+    "reflect": lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"),
+    "nearest": lambda x: F.interpolate(x, scale_factor=1.5),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+    "bicubic": lambda x: F.interpolate(x, size=(9, 7), mode="bicubic"),
+    "rand_like": lambda x: torch.rand_like(x) + torch.randint(0, 5, x.shape),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_sizes_stay_symbols(name: str) -> None:
+    class Program(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return DYNAMIC[name](x)
+
+    sizes = {2: torch.export.Dim("h", min=4, max=20), 3: torch.export.Dim("w", min=4, max=20)}
+    program = torch.export.export(Program(), (_x(2, 3, 6, 5),), dynamic_shapes={"x": sizes})
+    apart = program.run_decompositions(TABLE).module()
+    for shape in ((2, 3, 6, 5), (2, 3, 8, 11)):
+        torch.manual_seed(3)
+        wanted = DYNAMIC[name](_x(*shape))
+        torch.manual_seed(3)
+        found = apart(_x(*shape))
+        assert found.stride() == wanted.stride() and _same(found, wanted)

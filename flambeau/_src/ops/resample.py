@@ -127,13 +127,21 @@ def _check(x_shape: Sequence[int], size: Sequence[int], d: int) -> None:
             f"It is expected input_size equals to {d + 2}, but got size {len(x_shape)}"
         )
     names = "DHW"[3 - d :]
-    if min(*x_shape[2:], *size) < 1:
+    if any(n < 1 for n in (*x_shape[2:], *size)):  # `min` would compare extents with each other
         before = ", ".join(f"{c}: {s}" for c, s in zip(names, x_shape[2:], strict=True))
         after = ", ".join(f"{c}: {s}" for c, s in zip(names, size, strict=True))
         raise RuntimeError(
             f"Input and output sizes should be greater than 0, but got input ({before}) "
             f"{'and ' if d == 1 else ''}output ({after})"
         )
+
+
+def _times(n: Any, factor: float) -> Any:
+    """floor(n factor), as floats multiply."""
+    p, q = float(factor).as_integer_ratio()
+    if p.bit_length() <= 24:  # then the product is exact, and n may be a symbol
+        return n * p // q
+    return math.floor(float(n) * factor)
 
 
 def _stride(shape: Sequence[int], like: Tensor) -> Any:
@@ -367,7 +375,7 @@ class Resampling:
                     f"It is expected scale_factors equals to {len(spatial)}, but got size "
                     f"{len(factors)}"
                 )
-            size = [math.floor(float(n) * f) for n, f in zip(spatial, factors, strict=True)]
+            size = [_times(n, f) for n, f in zip(spatial, factors, strict=True)]
             scales = tuple(factors)
         else:
             scales = (None,) * self.d
