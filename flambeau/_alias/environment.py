@@ -12,11 +12,12 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from .finder import ALIAS, SITE, VERSION
+from .finder import ALIAS, BESIDE, SITE, VERSION
 
 _INFO = f"{ALIAS}-{VERSION}.dist-info"
 _FILES = (
     f"{ALIAS}/__init__.py",
+    f"{BESIDE}/__init__.py",
     f"{_INFO}/INSTALLER",
     f"{_INFO}/METADATA",
     f"{_INFO}/top_level.txt",
@@ -100,5 +101,6 @@ def remove(prefix: Path | None = None) -> Path:
             if _is_ours(info):
                 shutil.rmtree(info)
                 shutil.rmtree(directory / ALIAS, ignore_errors=True)
+                shutil.rmtree(directory / BESIDE, ignore_errors=True)
                 return directory
     raise AliasError("this environment has no alias of flambeau's")

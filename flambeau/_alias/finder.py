@@ -22,6 +22,8 @@ VERSION = "2.13.0"
 
 ALIAS = "torch"
 PACKAGE = "flambeau"
+#: What PyTorch installs beside `torch`.
+BESIDE = "functorch"
 #: The package's own directory, and the one that holds the alias as real files.
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "_alias" / "site"
@@ -99,6 +101,8 @@ class Finder(importlib.abc.MetaPathFinder):
         """The spec of a module of either name, None for all others."""
         if _is_below(fullname, ALIAS):
             return self._alias_spec(fullname)
+        if fullname == BESIDE:
+            return importlib.machinery.PathFinder.find_spec(fullname, [str(SITE)], target)
         if not _is_below(fullname, PACKAGE):
             return None
         if fullname == PACKAGE:

@@ -242,3 +242,43 @@ def test_progress_bar(capsys: Any) -> None:
     assert "token/s" in lines[1]
     assert list(track(range(3), pause=0)) == [0, 1, 2]
     assert capsys.readouterr().err.splitlines()[-1].startswith("3/3")
+
+
+def test_functorch_beside_torch(tmp_path: Path) -> None:
+    """The package that PyTorch 2.13 still installs: its functions warn, and name successors."""
+    file = tmp_path / "program.py"
+    file.write_text(
+        textwrap.dedent(
+            """
+            import warnings, functorch, torch
+            x = torch.ones(2, 3)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                g = functorch.vmap(functorch.grad(lambda v: (v * v).sum()))(x)
+            assert g.tolist() == [[2.0] * 3] * 2
+            assert [w.category for w in told] == [FutureWarning] * 2
+            assert "`functorch.vmap` is deprecated" in str(told[1].message)
+            assert "use `torch.vmap` instead" in str(told[1].message)
+            warnings.simplefilter("ignore")
+            net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+            f, params, buffers = functorch.make_functional_with_buffers(net)
+            assert torch.equal(f(params, buffers, x), net(x)) and len(buffers) == 3
+            f, params = functorch.make_functional(net[0], disable_autograd_tracking=True)
+            assert not params[0].requires_grad and f.param_names == ("weight", "bias")
+            f, params, buffers = functorch.combine_state_for_ensemble([net[0]] * 3)
+            assert functorch.vmap(f, in_dims=(0, 0, None))(params, buffers, x).shape == (3, 2, 2)
+            try:
+                functorch.make_functional(net)
+            except RuntimeError as error:
+                print(error)
+            print(functorch.__version__ == torch.__version__)
+            """
+        )
+    )
+    result = run("-m", "flambeau", str(file))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "make_functional(model): `model` has buffers. Please use "
+        "make_functional_with_buffers(model) instead.",
+        "True",
+    ]

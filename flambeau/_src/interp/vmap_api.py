@@ -178,12 +178,18 @@ def user_rule(
     flat, spec = tree_flatten(args)
     taken = [taken_apart(a, level) for a in flat]
     with Beneath(level):
-        outputs, out_dims = rule(
+        found = rule(
             VmapInfo(level.batch_size, level.randomness),
             tree_unflatten([d for _, d in taken], spec),
             *tree_unflatten([v for v, _ in taken], spec),
             **kwargs,
         )
+        if not (isinstance(found, tuple) and len(found) == 2):
+            raise RuntimeError(
+                "Expected the vmap staticmethod to have two returns, an output and out_dims with "
+                f"pytree structure compatible with the output. Got a {type(found)} instead"
+            )
+        outputs, out_dims = found
         outs, out_spec = tree_flatten(outputs)
         found = broadcast_to_and_flatten(out_dims, out_spec)
         places = flat_out_dims(out_dims, out_spec, outputs, rule) if found is None else found
