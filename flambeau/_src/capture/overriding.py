@@ -172,7 +172,7 @@ class _Asked(Exception):
     """What a class is asked for."""
 
 
-class _Probe(Tensor):  # type: ignore[misc]
+class _Probe(Tensor):
     """Tells which function its handler is asked for."""
 
     @classmethod

@@ -252,6 +252,7 @@ class NativeBatchNormLegit(Opaque):
     out = "out"
     out_args = ("out", "save_mean", "save_invstd")
     differentiable = (0,)
+    new_version = False
     meta = _forward_meta
     kernel = _forward
     vjp = _forward_vjp

@@ -242,7 +242,7 @@ def _mutating(op: Op, args: tuple[Any, ...]) -> Any:
     for t in targets:
         check_writable(t)
     result = op.decl.run(*args) if hasattr(op.decl, "run") else functional(op, args)
-    for t in targets:
+    for t in targets if op.decl.new_version else ():
         for x in t if isinstance(t, (list, tuple)) else (t,):
             if x is not None:
                 x._bump_version()

@@ -45,6 +45,7 @@ class Declaration:
                     `decompose` would give one
     gives_base      False: what aliases the input counts as no view of it
     constants       tensor arguments that may not require gradients
+    new_version     False: what the operator overwrites keeps its version
     takes16         False: 16-bit floats are refused (LAPACK has none)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     whole       `decompose` is for back ends that have no kernel of it: everything here runs the
@@ -75,6 +76,7 @@ class Declaration:
     repeatable: bool = True
     differentiable: Any = True
     gives_base: bool = True
+    new_version: bool = True
     no_gradient: bool = False
     no_formula: bool = False
     whole: bool = False
