@@ -6,7 +6,8 @@ tensor gets a fake tensor. Attributes that are written go to an overlay. So nati
 inside values as they do outside, nothing that the program does can be seen by the user, a capture
 can be given up at any time, and what has changed is found by comparing (`effects.py`).
 
-Everything is entered through `enter(value, source)`, which guards what it reads.
+Everything is entered through `enter(value, source)`, which guards what it reads. What a user's
+method could answer is not asked: classes are compared by `type(value)`, methods found by `lookup`.
 """
 
 from __future__ import annotations
