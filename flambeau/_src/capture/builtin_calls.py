@@ -405,6 +405,8 @@ def _text(how: str) -> Handler:
 
 
 def _format(s: Session, args: Any, kwargs: Any) -> Any:
+    if len(args) > 1 and not isinstance(args[1], str):
+        return s.native(format, 0, args[1])  # which says so
     return strings.format_(s, args[0], args[1] if len(args) > 1 else "")
 
 

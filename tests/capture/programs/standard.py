@@ -110,6 +110,22 @@ def dicts_beside_their_proxies(a, table):
     return a + 1, grow(own, types.MappingProxyType(own)), grow(table, proxy), len(proxy)
 
 
+class Formatted:
+    def __format__(self, spec):
+        return f"<{spec}>"
+
+
+@program(lambda: (x(),), breaks=0)
+def formats_are_strings(a):
+    found = [format(Formatted(), "s")]
+    for spec in (None, 3):
+        try:
+            found.append(format(Formatted(), spec))
+        except TypeError as e:
+            found.append(str(e))
+    return a + 1, found
+
+
 def _asked():
     return sys.exception(), sys.exc_info()[1]
 
