@@ -159,3 +159,55 @@ def test_of_all_elements(name: str, value: Any, gradient: Any) -> None:
 def test_trace_of_a_row() -> None:
     with pytest.raises(RuntimeError, match=r"^trace: expected a matrix, but got tensor with dim 1"):
         func.vmap(torch.trace)(ROWS)
+
+
+def put_data(v: Any) -> Any:
+    w = v * 1
+    w.data = torch.ones(2)
+    return (w * v).sum()
+
+
+PAIR = torch.tensor([1.0, 2.0])
+PAIRS = torch.stack([PAIR, PAIR])
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda: func.vmap(lambda v: v.data * 2)(PAIRS), "accessing `data` under vmap"),
+        (
+            lambda: func.grad(lambda v: func.vmap(lambda r: r.data * r)(v).sum())(PAIRS),
+            "accessing `data` under vmap",
+        ),
+        (lambda: func.vmap(put_data)(PAIRS), "mutating directly with `.data` under vmap"),
+        (lambda: func.grad(put_data)(PAIR), "mutating directly with `.data` inside functorch"),
+        (
+            lambda: func.jvp(put_data, (PAIR,), (PAIR,)),
+            "mutating directly with `.data` inside functorch",
+        ),
+    ],
+)
+def test_data_is_refused(program: Any, message: str) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        program()
+    assert str(caught.value).startswith(message)
+
+
+def test_data_is_read() -> None:
+    assert func.vmap(lambda v: PAIR.data * v)(PAIRS).tolist() == [[1.0, 4.0]] * 2
+    found = func.vmap(func.grad(lambda v: (v.data * v).sum()))(PAIRS)
+    assert found.tolist() == [[1.0, 2.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (lambda v: (v.detach().add_(1) * v).sum(), [13.0, 8.0]),
+        (lambda v: (v.data.mul_(2) * v).sum(), [20.0, 10.0]),
+        (lambda v: (v.detach()[:1].mul_(2) * v).sum(), [8.0, 6.0]),
+    ],
+)
+def test_what_jvp_detached_may_be_written(f: Any, expected: list[float]) -> None:
+    """It shares the primal's bytes."""
+    out, tangent = func.jvp(f, (PAIR.clone(),), (PAIR,))
+    assert [float(out), float(tangent)] == expected

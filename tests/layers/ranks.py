@@ -68,7 +68,9 @@ LONG_FILES: dict[str, str] = {}
 LONG_FUNCTIONS: dict[str, str] = {}
 
 #: Files whose business is a name that is refused elsewhere, with the reason.
-MAY_IMPORT_TORCH: dict[str, str] = {}
+MAY_IMPORT_TORCH: dict[str, str] = {
+    "flambeau/_alias/site/functorch/__init__.py": "stands beside the alias, whose `torch` it means",
+}
 MAY_NAME_PATHS: dict[str, str] = {}
 
 #: Module names that say nothing of what a file is about.

@@ -64,6 +64,8 @@ def jvp_rule(level: Level, op: Op, args: tuple[Any, ...]) -> Any:
         result = dispatch(op, primals)
         outs = result if isinstance(result, (tuple, list)) else (result,)
         made = tangents_of(op.base, primals, tangents, tuple(outs))
+    if op.name == "detach" and level.serial:
+        result._born = level.serial  # this level's own: it may be written
     wrapped = [o if t is None else dual(o, t, level) for o, t in zip(outs, made, strict=True)]
     return tuple(wrapped) if isinstance(result, (tuple, list)) else wrapped[0]
 

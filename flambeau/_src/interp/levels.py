@@ -84,6 +84,40 @@ def refuse_captured(op: Op, args: tuple[Any, ...]) -> None:
 fill("refuse_captured", refuse_captured)
 
 
+def _is_batched(t: Tensor) -> bool:
+    """Whether t's innermost level is a vmap's."""
+    i = info(t)
+    return isinstance(i, Batched) and not i.level.graded
+
+
+def check_data_read(t: Tensor) -> None:
+    """`t.data` inside of transforms (slot 'check_data_read').
+
+    Raises:
+        RuntimeError: t is batched.
+    """
+    if _is_batched(t):
+        raise RuntimeError("accessing `data` under vmap transform is not allowed")
+
+
+def check_data_set(t: Tensor, value: Tensor) -> None:
+    """`t.data = value` inside of transforms (slot 'check_data_set').
+
+    Raises:
+        RuntimeError: one of them is batched, or the innermost transform is `grad` or `jvp`.
+    """
+    if _is_batched(t) or _is_batched(value):
+        raise RuntimeError("mutating directly with `.data` under vmap transform is not allowed.")
+    if thread.functorch[-1].serial:
+        raise RuntimeError(
+            "mutating directly with `.data` inside functorch transform is not allowed."
+        )
+
+
+fill("check_data_read", check_data_read)
+fill("check_data_set", check_data_set)
+
+
 def _refresh() -> None:
     """Random operators must be seen inside vmap even when no argument is batched."""
     state.activate(FUNCTORCH, any(level.kind == "vmap" for level in thread.functorch))

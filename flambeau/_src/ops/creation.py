@@ -10,6 +10,7 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
 from flambeau._src.core.interchange import array_of, share_array
+from flambeau._src.core.slots import slot
 from flambeau._src.core.symint import SymFloat, SymInt, sym_int
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable, requiring, resize_output
@@ -897,6 +898,8 @@ def cuda(
 
 def data_get(self: Tensor) -> Tensor:
     """The same bytes outside the graph, with a version of its own."""
+    if state.thread.functorch:
+        slot("check_data_read")(self)
     with state.Suspended(state.FUNCTION | state.FUNCTION_MODE):
         t = self.detach()
     t._fresh_version()
@@ -906,6 +909,8 @@ def data_get(self: Tensor) -> Tensor:
 def data_set(self: Tensor, value: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"Variable data has to be a tensor, but got {type(value).__name__}")
+    if state.thread.functorch:
+        slot("check_data_set")(self, value)
     if self.requires_grad and not (value.is_floating_point() or value.is_complex()):
         raise RuntimeError(
             "data set to a tensor that requires gradients must be floating point or complex dtype"
