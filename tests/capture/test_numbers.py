@@ -209,3 +209,15 @@ def test_numbers_that_change_are_numbers_to_native_code(fn: Any) -> None:
         args = torch.arange(6.0), _Pair(n, 2), n
         assert not (found := differences(fn(*args), compiled(*args))), found
     assert not [n for e in compiled.compiler().skipped for n in e.contained]
+
+
+def test_numbers_from_two_places_may_be_one_object() -> None:
+    def f(x: Any, a: int, b: int) -> Any:
+        return x + a, a is b
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    x = torch.ones(2)
+    for n in (3, 4, 5):
+        assert compiled(x, n, n)[1] is True
+        assert compiled(x, n, n + 1)[1] is False

@@ -363,6 +363,12 @@ def same(s: Session, a: Any, b: Any) -> bool:
     """`a is b`."""
     if a is b:
         return True
+    if (
+        is_symbolic(a)
+        and (is_symbolic(b) or type(b) in (int, float))
+        or (is_symbolic(b) and type(a) in (int, float))
+    ):
+        a, b = numbers(a), numbers(b)  # as objects, symbols say nothing of them
     ta, tb = type(a), type(b)
     if ta is tb and ta in (tuple, str, int, float, bytes) and ta is not bool and a == b:
         if ta is tuple and not a:
