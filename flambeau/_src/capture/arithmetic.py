@@ -364,8 +364,8 @@ def same(s: Session, a: Any, b: Any) -> bool:
     if a is b:
         return True
     if (
-        is_symbolic(a)
-        and (is_symbolic(b) or type(b) in (int, float))
+        (is_symbolic(a)
+        and (is_symbolic(b) or type(b) in (int, float)))
         or (is_symbolic(b) and type(a) in (int, float))
     ):
         a, b = numbers(a), numbers(b)  # as objects, symbols say nothing of them
