@@ -279,8 +279,15 @@ class Node:
 def node(cls: type, op: Any, tensors: Sequence[Any], /) -> Any: ...
 def saved(t: Any, is_output: bool = False, /) -> Saved: ...
 def recorded(
-    cls: type, op: Any, ctx: Any, sources: Sequence[Any], wanted: tuple[int, ...],
-    found: Sequence[Any], count: int, carrying: tuple[int, ...], /
+    cls: type,
+    op: Any,
+    ctx: Any,
+    sources: Sequence[Any],
+    wanted: tuple[int, ...],
+    found: Sequence[Any],
+    count: int,
+    carrying: tuple[int, ...],
+    /,
 ) -> list[Any]: ...
 def came(
     node: Any, grads: tuple[Any, ...], strides: tuple[tuple[int, ...], ...], /

@@ -63,10 +63,14 @@ def test_a_lost_guard_is_seen(case: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 STALE = {
     "a branch on a size": lambda patch: test_dynamic.test_both_sides_of_a_branch(),
     "a size that a stage reads": lambda patch: (
-        test_stages.test_a_size_that_a_stage_reads_is_guarded("inductor", "fuse", patch)
+        test_stages.test_what_a_stage_asks_of_a_size_is_guarded(
+            "inductor", "fuse", *test_stages.ASKED["size"], patch
+        )
     ),
     "a comparison in a stage": lambda patch: (
-        test_stages.test_a_comparison_that_a_stage_makes_is_guarded("aot_eager", "joint", patch)
+        test_stages.test_what_a_stage_asks_of_a_size_is_guarded(
+            "aot_eager", "joint", *test_stages.ASKED["comparison"], patch
+        )
     ),
 }
 

@@ -100,15 +100,15 @@ def test_no_stage_specialises_by_itself(pipeline: str) -> None:
     assert versions(compiled, [4, 5, 9]) == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("ask", "calls", "expected", "answers"),
-    [
-        pytest.param(int, [4, 5, 4, 6], [1, 2, 2, 3], {4, 5, 6}, id="size"),
-        pytest.param(
-            lambda n: bool(n > 5), [7, 8, 3, 4, 9], [1, 1, 2, 2, 2], {True, False}, id="comparison"
-        ),
-    ],
-)
+#: What a stage asks of a size, the sizes of the calls, how many versions there are after each, and
+#: the answers that were given.
+ASKED: dict[str, tuple[Any, list[int], list[int], set[Any]]] = {
+    "size": (int, [4, 5, 4, 6], [1, 2, 2, 3], {4, 5, 6}),
+    "comparison": (lambda n: bool(n > 5), [7, 8, 3, 4, 9], [1, 1, 2, 2, 2], {True, False}),
+}
+
+
+@pytest.mark.parametrize(("ask", "calls", "expected", "answers"), ASKED.values(), ids=list(ASKED))
 @pytest.mark.parametrize(("pipeline", "name"), ALL)
 def test_what_a_stage_asks_of_a_size_is_guarded(
     pipeline: str, name: str, ask: Any, calls: list[int], expected: list[int], answers: set[Any],

@@ -363,10 +363,8 @@ def same(s: Session, a: Any, b: Any) -> bool:
     """`a is b`."""
     if a is b:
         return True
-    if (
-        (is_symbolic(a)
-        and (is_symbolic(b) or type(b) in (int, float)))
-        or (is_symbolic(b) and type(a) in (int, float))
+    if (is_symbolic(a) and (is_symbolic(b) or type(b) in (int, float))) or (
+        is_symbolic(b) and type(a) in (int, float)
     ):
         a, b = numbers(a), numbers(b)  # as objects, symbols say nothing of them
     ta, tb = type(a), type(b)

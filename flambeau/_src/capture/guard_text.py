@@ -30,6 +30,7 @@ from flambeau._src.capture.source import (
     TypeSource,
 )
 from flambeau._src.capture.values.constant import is_plain
+from flambeau._src.core import state
 
 __all__ = ["difference", "printed", "same_constant"]
 
@@ -111,6 +112,11 @@ def _tensor_differs(v: Any, f: TensorFacts) -> str | None:
     actual: type = type(v)
     if actual is not f.kind:
         return f"expected type {f.kind.__name__}, actual {actual.__name__}"
+    with state.Suspended(state.FUNCTION):  # a class is not asked for its own guards
+        return _fact_differs(v, f)
+
+
+def _fact_differs(v: Any, f: TensorFacts) -> str | None:
     facts: list[tuple[str, Any, Any]] = [
         ("dtype", f.dtype, v.dtype),
         ("device", f.device, v.device),
@@ -176,7 +182,8 @@ def _expression(guard: Guard, scope: dict[str, Any]) -> str:
     v = "" if source is None else _text(source)
 
     def named(value: Any, prefix: str = "E") -> str:
-        name = f"{prefix}{len(scope)}"
+        # Native types may be called what no variable is: `method-wrapper`.
+        name = f"{''.join(c if c.isidentifier() else '_' for c in prefix)}{len(scope)}"
         scope[name] = value
         return name
 
