@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fractions
 import math
 from typing import Any
 
@@ -233,3 +234,22 @@ def test_items_of_tensors() -> None:
     compiled = torch.compile(fn, backend="aot_eager", fullgraph=True)
     for x in (torch.ones(3), torch.full((3,), 0.25)):
         assert not differences(fn(x), compiled(x), "value", {"rounding": 1e-6})
+
+
+def test_sums_of_floats_are_as_exact_as_pythons() -> None:
+    """Since 3.12 `sum` carries what additions lose; `math.sumprod` always did."""
+
+    def fn(x: Any, a: Any) -> Any:
+        h = math.sqrt(a * 0.3)
+        lost = sum([0.1] * 10), sum([a, 1e100, 1.0, -1e100]), sum((a for _ in range(10)), -0.0)
+        mixed = sum([1, a]), sum((0.1, 0.2, a, True, 1 << 70, 0.3)), sum([a, 0.1, 2, 0.7], 3)
+        no_more = sum([0.1, 0.2, fractions.Fraction(1, 3), 0.1, 0.1])
+        if not hasattr(math, "sumprod"):
+            return x + lost[0], lost, mixed, no_more
+        return x + lost[0], lost, mixed, no_more, math.sumprod((a, h), iter([0.3, -h]))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(fn, backend="eager")
+    x = torch.ones(2)
+    for a in (0.7, 0.1, 0.3, 1e16):
+        assert repr(compiled(x, a)) == repr(fn(x, a))

@@ -7,10 +7,12 @@ import collections
 import datetime
 import decimal
 import functools
+import itertools
 import operator
 import os
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -115,3 +117,37 @@ def test_a_capture_changes_nothing() -> None:
     kind = collections.namedtuple("kind", "x")  # type: ignore[misc]
     frames.run_with(Compiler(Options(lookup("eager"), everything=True)), watch, (kind,))
     assert seen == ["Alias for field number 0", "another"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="it warns from 3.12 on")
+def test_native_code_warns_in_each_call() -> None:
+    """States of iterators of itertools: whether that warns is asked for when the code runs."""
+
+    def move() -> list[int]:
+        pairs = itertools.product((1, 2), (3,))
+        pairs.__setstate__((0, 0x1000))
+        return list(next(pairs))
+
+    compiler = Compiler(Options(lookup("eager"), everything=True))
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert frames.run_with(compiler, move, ()) == [2, 3]
+        with pytest.warns(DeprecationWarning):
+            frames.run_with(compiler, move, ())
+
+
+def test_an_iterator_that_is_made_again_warns_of_nothing() -> None:
+    """A chain that has begun where the graph breaks has its state set by the replacement code."""
+
+    def begun() -> list[int]:
+        found = itertools.chain([1, 2], [3, 4])
+        first = next(found)
+        sys.intern("here the graph breaks")
+        return [first, *found]
+
+    compiler = Compiler(Options(lookup("eager"), everything=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [frames.run_with(compiler, begun, ()) for _ in range(3)] == [[1, 2, 3, 4]] * 3
+    assert compiler.entries

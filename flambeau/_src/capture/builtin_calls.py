@@ -13,7 +13,7 @@ import operator
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
@@ -208,13 +208,47 @@ def _stream(s: Session, it: Any) -> Any:
         yield value
 
 
+_END = object()
+_FLOATS = frozenset((float, SymFloat))
+_SUMMED = _FLOATS | {int, bool, SymInt}
+
+
 def _sum(s: Session, args: Any, kwargs: Any) -> Any:
     total = args[1] if len(args) > 1 else kwargs.get("start", 0)
     if isinstance(total, (str, bytes, bytearray)):
         return s.native(sum, (), total)
-    for v in _stream(s, iteration.iterator(s, args[0])):
+    stream = _stream(s, iteration.iterator(s, args[0]))
+    if sys.version_info >= (3, 12):
+        total, item = _sum_numbers(s, total, stream)
+        if item is not _END:
+            total = arithmetic.binary(s, "+", total, item)
+    for v in stream:
         total = arithmetic.binary(s, "+", total, v)
     return total
+
+
+def _sum_numbers(s: Session, total: Any, stream: Iterator[Any]) -> tuple[Any, Any]:
+    """The sum up to the first item that is no number (or a long one), and that item.
+
+    Since 3.12 Python carries along what additions of floats lose. So it sums them itself, and
+    symbols among two floats or more are fixed.
+    """
+    run, item = [total], _END
+    floats = type(total) in _FLOATS
+    while type(total) in _SUMMED:
+        item = next(stream, _END)
+        kind = type(item)
+        if not (kind in _SUMMED or (floats and isinstance(item, int))):
+            break
+        if isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
+            break
+        floats = floats or kind in _FLOATS
+        run.append(item)
+    if sum(type(v) in _FLOATS for v in run) > 1:
+        return s.native(sum, [numbers(v) for v in run[1:]], numbers(total)), item
+    for v in run[1:]:
+        total = arithmetic.binary(s, "+", total, v)
+    return total, item
 
 
 def _extreme(symbol: str) -> Handler:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _collections  # type: ignore[import-not-found]
 import functools
+import math
 import re
+import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -44,7 +46,7 @@ from flambeau._src.capture.natives import (
 )
 from flambeau._src.capture.outcome import Forbidden, Unsupported
 from flambeau._src.capture.shims import Shim
-from flambeau._src.capture.sizes import is_symbolic
+from flambeau._src.capture.sizes import is_symbolic, numbers
 from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, TypeSource
 from flambeau._src.capture.strings import printable
 from flambeau._src.capture.tables import PREPARED
@@ -63,6 +65,9 @@ _NATIVE_METHODS = (types.BuiltinFunctionType, types.MethodWrapperType, type(re.c
 _NO_INLINE = 0x0080 | 0x0200  # coroutines, asynchronous generators
 _GENERATOR = 0x0020
 _NAMED = (types.FunctionType, types.BuiltinFunctionType, _native.Function, _native.Method)
+_SUMPROD = getattr(math, "sumprod", None)  # floats only: more exact than one by one
+#: Methods of `itertools`' iterators that warn from 3.12 on.
+_STATE = frozenset(("__reduce__", "__reduce_ex__", "__setstate__", "__copy__", "__deepcopy__"))
 _TEXT = frozenset((repr, ascii, format))  # numbers that are not fixed have a text of their own
 
 
@@ -423,6 +428,8 @@ def _refusal(fn: Any) -> Unsupported:
 
 def run_pure(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A native function that only computes."""
+    if fn is _SUMPROD and len(args) == 2:
+        args = tuple([numbers(iteration.items(s, v)) for v in args])
     args = tuple([native_argument(s, v, False) for v in args])
     kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}
     worst = grade_all(tuple(v for v in args if type(v) is not Shim), {})
@@ -465,6 +472,8 @@ def native_method(
         if wraps:
             args = tuple([native_argument(s, v, name in ITERATING) for v in args])
             kwargs = {k: native_argument(s, v, False) for k, v in kwargs.items()}
+        if name in _STATE and kind.__module__ == "itertools" and sys.version_info >= (3, 12):
+            raise Unsupported("A warning is given.", "Warn outside of the compiled function.")
         if name in STRUCTURAL or kind in ITERATORS:
             return (
                 s.recorder.watch(bound, args, kwargs)

@@ -270,6 +270,8 @@ class Rebuild:
             except TypeError:
                 raise Unsupported("An iterator cannot be made again.") from None
         state = parts[2] if len(parts) > 2 else None
+        if state is not None and type(value).__module__ == "itertools" and _WARNS:
+            return Plan(value, "call", [*parts[1], state], (_restored, (parts[0],)))
         return Plan(value, "call", [*parts[1], state], (parts[0], "state"))
 
     # ---- code ----
@@ -614,6 +616,19 @@ _PLANS: dict[type, Callable[[Rebuild, Any], Plan]] = {
     type({}.values()): _plan_view,
     type({}.items()): _plan_view,
 }
+
+
+_WARNS = sys.version_info >= (3, 12)  # of iterators of `itertools` that are given a state
+
+
+def _restored(made: Any, *args: Any) -> Any:
+    """An iterator with the state that comes last, of which the program is not to be warned."""
+    *given, state = args
+    found = made(*given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        found.__setstate__(state)
+    return found
 
 
 # ---- code by kind ----
