@@ -126,7 +126,7 @@ def _contains(self: Tensor, element: Any) -> bool:
     )
 
 
-def _format(self: Tensor, spec: str) -> str:
+def __format__(self: Tensor, spec: str) -> str:
     return (
         self.item().__format__(spec)
         if not self.dim() and spec
@@ -264,7 +264,7 @@ METHODS: dict[str, Any] = {
                                    "vulkan", "xla", "hpu")},
     **{f"is_{k}": _never(k) for k in ("sparse", "sparse_csr", "quantized", "mkldnn", "nested")},
     "get_device": _get_device,
-    "__iter__": _iter, "__contains__": _contains, "__format__": _format, "__complex__": _complex,
+    "__iter__": _iter, "__contains__": _contains, "__format__": __format__, "__complex__": _complex,
     "is_nonzero": is_nonzero,
 }  # fmt: skip
 SCALARS: dict[str, Any] = {

@@ -58,6 +58,11 @@ def test_lu_gives_factors_and_pivots(infos: bool) -> None:
     assert torch.equal(a.lu()[1], found[1])
     if infos:
         assert found[2].tolist() == [0, 0]
+    out = tuple(torch.empty(0, dtype=t.dtype) for t in found)
+    again = torch.lu(a, get_infos=infos, out=out)
+    assert all(x is y and torch.equal(x, z) for x, y, z in zip(again, out, found, strict=True))
+    singular = torch.lu(torch.zeros(2, 2), get_infos=infos)  # is no error
+    assert singular[0].tolist() == [[0, 0], [0, 0]] and (not infos or singular[2].item() == 1)
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4), (12,), 12, ()])

@@ -134,7 +134,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__repr__": _refuse("A tensor is made into text."),
     "__str__": _refuse("A tensor is made into text."),
     "__format__": _refuse("A tensor is made into text."),
-    "_format": _refuse("A tensor is made into text."),  # what stands under that name
     "__reduce_ex__": _refuse("A tensor is pickled or copied."),
     "__deepcopy__": _refuse("A tensor is copied by `deepcopy`.", "Use `clone`."),
     "share_memory_": _refuse("A tensor moves to shared memory."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from flambeau._src.core.tensor import Tensor
@@ -27,9 +28,8 @@ def _reduction(op: Op, args: Args) -> int:
     return at
 
 
-@rule(*_ELEMENTWISE)
-def loss(b: Batch, op: Op, args: Args) -> Any:
-    """Unreduced over the whole batch, then reduced for each element."""
+def _unreduced(b: Batch, op: Op, args: Args) -> tuple[Any, int, tuple[int, ...]]:
+    """The operator over the whole batch without its reduction, which is told, and the shape."""
     at = _reduction(op, args)
     new = list(args)
     places = [i for i, v in enumerate(args) if isinstance(v, Tensor)]
@@ -37,28 +37,24 @@ def loss(b: Batch, op: Op, args: Args) -> Any:
     for i, v in zip(places, whole, strict=True):
         new[i] = v
     new[at] = 0
-    each = dispatch(op, tuple(new))
-    if args[at] == 0:
+    return dispatch(op, tuple(new)), args[at], shape
+
+
+@rule(*_ELEMENTWISE)
+def loss(b: Batch, op: Op, args: Args) -> Any:
+    """Unreduced over the whole batch, then reduced for each element."""
+    each, reduction, shape = _unreduced(b, op, args)
+    if reduction == 0:
         return b.wrap(each)
     flat = each if len(shape) == 1 else aten.reshape(each, (b.size, -1))
-    return b.wrap(aten.mean(flat, (-1,)) if args[at] == 1 else aten.sum(flat, (-1,)))
+    return b.wrap(aten.mean(flat, (-1,)) if reduction == 1 else aten.sum(flat, (-1,)))
 
 
 @rule(*[f"{name}_backward" for name in _ELEMENTWISE])
 def loss_backward(b: Batch, op: Op, args: Args) -> Any:
     """Each element of a mean has its part of the gradient."""
-    at = _reduction(op, args)
-    new = list(args)
-    places = [i for i, v in enumerate(args) if isinstance(v, Tensor)]
-    whole, shape = _aligned(b, [args[i] for i in places])
-    for i, v in zip(places, whole, strict=True):
-        new[i] = v
-    new[at] = 0
-    each = dispatch(op, tuple(new))
-    count = 1
-    for n in shape:
-        count *= n
-    return b.wrap(aten.div(each, count) if args[at] == 1 else each)
+    each, reduction, shape = _unreduced(b, op, args)
+    return b.wrap(aten.div(each, prod(shape)) if reduction == 1 else each)
 
 
 # ---- classes ----

@@ -770,10 +770,11 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
             raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(size)}")
     if any(size < 0 for size in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
+    if not indices.numel():  # extents may be 0 then
+        return tuple(indices.to(dt.int64) for _ in sizes)
     out, step = [], 1
     for size in reversed(sizes):
-        at = indices.div(step, rounding_mode="floor") if indices.numel() else indices
-        out.append(at.remainder(size) if indices.numel() else at.to(dt.int64))
+        out.append(indices.div(step, rounding_mode="floor").remainder(size))
         step = step * size
     return tuple(reversed(out))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau._src.core.dtype import int32
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method, overridable
 from flambeau._src.util.log import warn_once
@@ -114,15 +115,10 @@ def lu(
         "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and "
         "will be removed in a future PyTorch release.",
     )
-    made = aten.linalg_lu_factor_ex(A, pivot=pivot, check_errors=not get_infos)
-    found = tuple(made) if get_infos else tuple(made[:2])
-    if out is None:
-        return found
-    if len(out) != len(found):
-        raise TypeError(f"expected tuple of {len(found)} elements as out, got {len(out)}")
-    for to, t in zip(out, found, strict=True):
-        to.resize_as_(t).copy_(t)
-    return tuple(out)
+    if out is not None and not get_infos:
+        out = (*out, aten.empty((0,), dtype=int32, device=A.device))
+    made = aten.linalg_lu_factor_ex(A, pivot=pivot, **_given(out))
+    return tuple(made)[: 3 if get_infos else 2]  # a zero pivot is no error here
 
 
 def lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
