@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture.lookup import MISSING, special
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, Source, TypeSource
+from flambeau._src.capture.wrappers import dispatches
 from flambeau._src.capture.values.constant import ATOMS
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
@@ -131,7 +132,7 @@ def _converted(s: Session, value: Any, cls: type, given: Any) -> Any:
         return value
     if type(value) is FakeTensor and not issubclass(kind_of(s, value), cls):
         info = s.tensors[id(value)]
-        if _dispatches(cls):
+        if dispatches(cls):
             raise Unsupported(f"A result becomes a {cls.__name__}, which has `__torch_dispatch__`.")
         if info.source is not None or any(value is v for v in given) or info.attrs:
             return _alias(s, value, cls)
@@ -156,13 +157,9 @@ def as_subclass(s: Session, t: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     cls: Any = next(iter((*args, *kwargs.values())), None)
     if not isinstance(cls, type) or not issubclass(cls, Tensor):
         return s.native(Tensor.as_subclass, t, *args, **kwargs)
-    if _dispatches(cls):
+    if dispatches(cls):
         raise Unsupported(f"A tensor becomes a {cls.__name__}, which has `__torch_dispatch__`.")
     return _alias(s, t, cls)
-
-
-def _dispatches(cls: type) -> bool:
-    return any("__torch_dispatch__" in base.__dict__ for base in cls.__mro__ if base is not Tensor)
 
 
 # ---- Python's protocols and attributes ----

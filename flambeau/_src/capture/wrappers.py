@@ -30,7 +30,7 @@ __all__ = ["attribute", "dispatches", "enter_parts", "is_made_of", "make", "run"
 
 def dispatches(kind: type) -> bool:
     """Whether a class of tensors has a `__torch_dispatch__` of its own."""
-    return any("__torch_dispatch__" in base.__dict__ for base in kind.__mro__[:-2])
+    return any("__torch_dispatch__" in base.__dict__ for base in kind.__mro__ if base is not Tensor)
 
 
 def is_made_of(kind: type) -> bool:
