@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture.lookup import MISSING, special
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AttrSource, Source, TypeSource
-from flambeau._src.capture.wrappers import dispatches
 from flambeau._src.capture.values.constant import ATOMS
+from flambeau._src.capture.wrappers import dispatches
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor, _disabled_torch_function_impl, _tensor_function
