@@ -18,7 +18,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def entry(*steps: tuple[str, float, float], error: Exception | None = None) -> Entry:
     """Steps are (stage, beginning, length), in milliseconds."""
-    made = [Step(name, None, length, None, begun / 1e3) for name, begun, length in steps]
+    made = [
+        Step(name, None, length, None, begun / 1e3, backward=name.startswith("backward "))
+        for name, begun, length in steps
+    ]
     made[-1].error = error
     return Entry("f<x>", "/somewhere/of_mine.py", 7, 3, 1, history=History(made))
 
@@ -107,6 +110,8 @@ def test_a_function_that_was_compiled() -> None:
     (made,) = fast.compiler().entries
     drawn: Any = bars(draw_history(fast))
     assert list(drawn) == [s.stage for s in made.history]
+    assert {s.part for s in made.history} == {"capture", "graphs", "kernels", "code"}
+    assert {s.part for s in made.history if s.backward} == {"kernels", "code"}
     begun = [s.begun for s in made.history]
     assert begun == sorted(begun) and begun[0] > 0
     places = [x for x, _ in drawn.values()]

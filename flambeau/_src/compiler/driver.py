@@ -55,8 +55,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LOCK = threading.RLock()
 _LONGEST = 5_000  # jumps, calls and objects of a capture that need not meet a tensor
 _MISSES = 256  # calls of such a function that were offered: more of them run as they are
-_CAPTURE = Stage("capture", lambda work: None, "torch.compiler.disable keeps a function out of it.")
-_GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.")
+_CAPTURE = Stage(
+    "capture", lambda work: None, "torch.compiler.disable keeps a function out of it.", "capture"
+)
+_GUARDS = Stage("guards", lambda work: None, "This is a fault of flambeau.", "capture")
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,9 @@ class _Known:
 
 
 def _run(stages: Sequence[Stage], work: Work) -> None:
-    prefix = "backward " if work.backward else ""
     for stage in stages:
         try:
-            with work.entry.history.timed(prefix + stage.name) as step:
+            with work.entry.history.timed(stage.name, stage.part, work.backward) as step:
                 step.artefact = stage.run(work)
         except Exception as error:
             raise StageFailed(stage, error) from error
@@ -350,7 +351,7 @@ class _Frame:
             counter=told.NAMES,
         )
         try:
-            with self.entry.history.timed("capture") as step:
+            with self.entry.history.timed(_CAPTURE.name, _CAPTURE.part) as step:
                 step.artefact = captured = capture(
                     self.code, self.arguments, self.globals, self.builtins, self.function, options
                 )
@@ -461,7 +462,7 @@ class _Frame:
         entry = self.entry
         entry.code = captured.code
         try:
-            with entry.history.timed("guards") as step:
+            with entry.history.timed(_GUARDS.name, _GUARDS.part) as step:
                 captured.shape_guards("guards")
                 entry.guards = captured.guards.seal("guards")
                 choose = self.compiler.options.guard_filter

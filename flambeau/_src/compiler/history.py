@@ -21,13 +21,15 @@ _TIMES: dict[str, list[float]] = {}
 @dataclass(slots=True)
 class Step:
     """One stage that ran: what it made, when it began (seconds of `time.perf_counter`), and how
-    long it took."""
+    long it took; which part of the work it is, and whether it was on the backward half."""
 
     stage: str
     artefact: Any = None
     milliseconds: float = 0.0
     error: Exception | None = None
     begun: float = 0.0
+    part: str = ""
+    backward: bool = False
 
     @property
     def ended(self) -> float:
@@ -42,9 +44,10 @@ class History(list[Step]):
     """The steps of an entry, in order. Prints as a table."""
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[Step]:
+    def timed(self, stage: str, part: str = "", backward: bool = False) -> Iterator[Step]:
         """Note a stage while it runs; the caller puts the artefact into the step."""
-        step = Step(stage, begun=perf_counter())
+        stage = f"backward {stage}" if backward else stage
+        step = Step(stage, begun=perf_counter(), part=part, backward=backward)
         try:
             yield step
         except Exception as error:

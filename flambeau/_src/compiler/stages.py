@@ -53,11 +53,13 @@ class Work:
 
 
 class Stage(NamedTuple):
-    """A step of a pipeline; `remedy` says what a user can do when it fails."""
+    """A step of a pipeline; `remedy` says what a user can do when it fails, `part` what it works
+    on: capture, graphs, kernels or code."""
 
     name: str
     run: Callable[[Work], Any]
     remedy: str
+    part: str = "graphs"
 
 
 class Pipeline(NamedTuple):
@@ -209,24 +211,33 @@ _TRACE = (
     Stage("partition", _partition, _OURS),
 )
 _USERS = "The error is the back end's own: try it on the graph that TORCH_LOGS=graph_code shows."
-_PRINT = Stage("print", _print, _OURS)
+_PRINT = Stage("print", _print, _OURS, "kernels")
 PIPELINES: dict[str, Pipeline] = {
     "eager": Pipeline((), (_PRINT,)),
-    "users": Pipeline((), (Stage("back end", _hand_over, _USERS),)),
-    "aot_eager": Pipeline(_TRACE, (Stage("print", _print_half, _OURS),)),
+    "users": Pipeline((), (Stage("back end", _hand_over, _USERS, "kernels"),)),
+    "aot_eager": Pipeline(_TRACE, (Stage("print", _print_half, _OURS, "kernels"),)),
     # Taken apart as far as can be, and cut as generated code is: what goes wrong there and not here
     # is the kernels' doing.
     "aot_eager_decomp_partition": Pipeline(
         (Stage("joint", _joint_apart, _OURS), _TRACE[1], Stage("partition", _min_cut, _OURS)),
-        (Stage("print", _print_half, _OURS),),
+        (Stage("print", _print_half, _OURS, "kernels"),),
     ),
-    "aot_users": Pipeline(_TRACE, (Stage("back end", _hand_half_over, _USERS),)),
+    "aot_users": Pipeline(_TRACE, (Stage("back end", _hand_half_over, _USERS, "kernels"),)),
     "inductor": Pipeline(
         (*_TRACE[:2], Stage("partition", _min_cut, _OURS)),
         (
-            Stage("fuse", _fuse, "backend='aot_eager' runs the graph without generated kernels."),
-            Stage("toolchain", _toolchain, "Is the C compiler (CC, CFLAGS) the one you mean?"),
-            Stage("assemble", _assemble, "backend='aot_eager' runs the operators one by one."),
+            Stage(
+                "fuse",
+                _fuse,
+                "backend='aot_eager' runs the graph without generated kernels.",
+                "kernels",
+            ),
+            Stage(
+                "toolchain", _toolchain, "Is the C compiler (CC, CFLAGS) the one you mean?", "code"
+            ),
+            Stage(
+                "assemble", _assemble, "backend='aot_eager' runs the operators one by one.", "code"
+            ),
         ),
     ),
 }

@@ -19,14 +19,8 @@ __all__ = ["draw"]
 
 _WIDTH, _ROW, _BAR, _CHAR, _EDGE, _CUT = 960, 20, 12, 6.7, 16, 26
 _INK, _FAINT, _GRID, _FAILED, _INSIDE = "#222", "#777", "#e4e4e4", "#b03024", "#fff"
-_BACKWARD = "backward "  # how the driver begins the names of the second half's stages
-#: By what a stage works on; names as in `compiler/stages.py`, without "backward".
-_COLOURS = {
-    "#4878a8": ("capture", "guards"),
-    "#5a9367": ("joint", "passes", "partition"),
-    "#a8741a": ("fuse", "print", "back end"),
-    "#b5654a": ("toolchain", "assemble"),
-}
+#: By the part of the work (`Stage.part`).
+_COLOURS = {"capture": "#4878a8", "graphs": "#5a9367", "kernels": "#a8741a", "code": "#b5654a"}
 _OTHER = "#8a8a8a"
 
 
@@ -58,7 +52,7 @@ class _Axis:
     def __init__(self, steps: Sequence[Step], left: float, right: float) -> None:
         # Between two stages the compiler is at work too; the program runs before the backward's.
         self.pieces: list[tuple[float, float]] = []
-        for _, part in groupby(steps, key=lambda s: s.stage.startswith(_BACKWARD)):
+        for _, part in groupby(steps, key=lambda s: s.backward):
             times = [(s.begun, s.ended) for s in part]
             begun, ended = min(b for b, _ in times), max(e for _, e in times)
             if self.pieces and begun <= self.pieces[-1][1]:  # within the other half's work
@@ -105,11 +99,6 @@ def _round(value: float) -> float:
     while power > value:
         power /= 10
     return next(m * power for m in (1, 2, 5, 10) if m * power >= value)
-
-
-def _colour(stage: str) -> str:
-    name = stage.removeprefix(_BACKWARD)
-    return next((c for c, names in _COLOURS.items() if name in names), _OTHER)
 
 
 def _text(x: float, y: float, text: str, fill: str = _INK, more: str = "") -> str:
@@ -181,8 +170,8 @@ def _row(step: Step, axis: _Axis, top: float, right: float) -> list[str]:
     label = _ms(step.milliseconds)
     if step.error is not None:
         label += f"  failed: {type(step.error).__name__}"
-    room, colour = len(label) * _CHAR + 10, _colour(step.stage)
-    opacity = ' fill-opacity="0.6"' if step.stage.startswith(_BACKWARD) else ""
+    room, colour = len(label) * _CHAR + 10, _COLOURS.get(step.part, _OTHER)
+    opacity = ' fill-opacity="0.6"' if step.backward else ""
     edge = f' stroke="{_FAILED}" stroke-width="1.5"' if step.error is not None else ""
     bar = (
         f'<rect x="{x:.1f}" y="{top + (_ROW - _BAR) / 2:.1f}" width="{width:.1f}" height="{_BAR}" '
