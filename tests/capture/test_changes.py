@@ -4,6 +4,7 @@ guard: it gives what eager gives (and without that guard it does not: `test_faul
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,12 +231,28 @@ def test_saying_why_runs_no_method_of_an_object() -> None:
             asked.append("repr")
             return "Box()"
 
+    class Colour(enum.Enum):
+        RED = 1
+        BLUE = 2
+
+        def __repr__(self) -> str:
+            asked.append("repr of a member")
+            return "colour"
+
     def f(x: Any, v: Any) -> Any:
+        if isinstance(v, dict):
+            return x + sum(v.values())
         return x + 1 if v == 3 else x + 2
 
     torch._dynamo.reset()
     compiled = torch.compile(f, backend="eager")
     x = torch.ones(2)
-    for v in (3, Box(), "k", 3.5, Box()):
-        assert torch.equal(compiled(x, v), f(x, v))
+    box = Box()
+    red, blue = Colour.RED, Colour.BLUE
+    kinds = (3, box, "k", 3.5, Box(), red, blue, {box: 1}, {red: 1}, {Box(): 1, (red, box): 2})
+    wanted = [torch.full((2,), float(n)) for n in (2, 3, 3, 3, 3, 3, 3, 2, 2, 4)]
+    asked.clear()
+    for v, want in zip(kinds, wanted, strict=True):
+        assert torch.equal(compiled(x, v), want)
+    assert len(compiled.compiler().entries) > 4
     assert not asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import enum
 import gc
 import math
 import sys
@@ -55,6 +56,16 @@ def answer(checker: Checker, scope: dict[str, Any], globals_: Any = None) -> boo
     why = checker.explain(scope, globals_)
     assert (why is None) is native
     return native
+
+
+class Colour(enum.Enum):
+    """Its members say something else of themselves."""
+
+    RED = 1
+    BLUE = 2
+
+    def __repr__(self) -> str:
+        return "a colour"
 
 
 class Plain:
@@ -178,6 +189,8 @@ PATHS: list[tuple[Source, Any, Any, Any]] = [
     (ItemSource(X, 1), {"x": (0, 5)}, {}, None),
     (ItemSource(X, -1), {"x": (0, 5)}, {}, None),
     (ItemSource(X, True), {"x": {1: 5}}, {}, None),
+    (ItemSource(X, Colour.RED), {"x": {Colour.BLUE: 4, Colour.RED: 5}}, {}, None),
+    (ItemSource(X, (Colour.RED, 1)), {"x": {1: 4, (Colour.RED, 1): 5}}, {}, None),
     (ItemSource(X, KeySource(X, 1)), {"x": {"a": 4, Plain: 5}}, {}, None),
     (ItemSource(X, KeySource(X, 1)), {"x": collections.OrderedDict(a=4, b=5)}, {}, None),
     (KeySource(X, 1), {"x": {3: 0, 5: 0}}, {}, None),

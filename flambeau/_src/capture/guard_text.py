@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 import math
 import operator
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.guard_tree import weak_to
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts, TensorFacts
+from flambeau._src.capture.library import is_library
 from flambeau._src.capture.modes import differing
 from flambeau._src.capture.relations import relation
 from flambeau._src.capture.source import (
@@ -28,8 +30,9 @@ from flambeau._src.capture.source import (
     ModuleSource,
     Source,
     TypeSource,
+    key_text,
 )
-from flambeau._src.capture.values.constant import is_plain
+from flambeau._src.capture.values.constant import ATOMS, REFERENCES
 from flambeau._src.core import state
 
 __all__ = ["difference", "printed", "same_constant"]
@@ -52,7 +55,7 @@ def _text(source: Source) -> str:
     if isinstance(source, ItemSource):
         if isinstance(source.key, KeySource):
             return f"nth({v}, {source.key.index})"
-        return f"{v}[{source.key!r}]"
+        return f"{v}[{key_text(source.key)}]"
     if isinstance(source, KeySource):
         return f"list({v})[{source.index}]"
     if isinstance(source, TypeSource):
@@ -246,13 +249,39 @@ def _literal(value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """A value for people; huge numbers have no decimal text."""
-    if type(value) is int and value.bit_length() > 2_000:
+    """A value for people. No method of the program's objects runs, which may count its calls or
+    read what they hold; huge numbers have no decimal text."""
+    kind = type(value)
+    if kind is int and value.bit_length() > 2_000:
         return hex(value)
-    try:
+    if kind in _BRACKETS:
+        opening, closing = _BRACKETS[kind]
+        return opening + ", ".join(map(_shown, value)) + closing
+    if issubclass(kind, enum.Enum):
+        return key_text(value)
+    if issubclass(kind, type):
+        return _name_of(value)
+    if kind in _TOLD or is_library(_of_class("__module__", kind)):
         return repr(value)
-    except Exception:  # the program's own
-        return object.__repr__(value)
+    return f"a {_name_of(kind)}"
+
+
+_BRACKETS: dict[type, tuple[str, str]] = {
+    tuple: ("(", ")"),
+    list: ("[", "]"),
+    frozenset: ("frozenset({", "})"),
+}
+#: What shows itself by native code alone.
+_TOLD = (ATOMS | REFERENCES | {types.FunctionType}) - {types.GenericAlias}
+
+
+def _of_class(name: str, kind: type) -> str:
+    found = type.__dict__[name].__get__(kind)  # not what a metaclass would say
+    return found if type(found) is str else ""
+
+
+def _name_of(kind: type) -> str:
+    return _of_class("__name__", kind)
 
 
 def _lines(guard: Guard, scope: dict[str, Any]) -> Iterator[str]:
@@ -270,9 +299,22 @@ def _lines(guard: Guard, scope: dict[str, Any]) -> Iterator[str]:
     yield expression
 
 
+def _classes_of_keys(guards: Sequence[Guard]) -> dict[str, Any]:
+    """The enums whose members are keys in paths, under the names that the texts of these use."""
+    sources = [s for g in guards for s in (g.source, *dict(g.names).values()) if s is not None]
+    for g in guards:
+        if g.kind in (Kind.SAME, Kind.NOT_SAME):
+            sources += [g.expected] if g.kind is Kind.SAME else g.expected
+    steps = {step for s in sources for step in s.path()}
+    keys = [s.key for s in steps if isinstance(s, ItemSource)]
+    for key in keys:  # grows
+        keys += key if isinstance(key, (tuple, frozenset)) else ()
+    return {type(key).__name__: type(key) for key in keys if isinstance(key, enum.Enum)}
+
+
 def printed(guards: Sequence[Guard]) -> tuple[str, dict[str, Any]]:
     """The text of the function, and the names that it uses."""
-    scope = _namespace()
+    scope = _namespace() | _classes_of_keys(guards)
     out = ["def check(L, G):", "    try:", "        return bool("]
     joint = ""
     for guard in guards:
@@ -288,7 +330,7 @@ def printed(guards: Sequence[Guard]) -> tuple[str, dict[str, Any]]:
 
 def difference(guard: Guard, variables: Mapping[str, Any], globals_: Mapping[str, Any]) -> str:
     """Why a guard fails, for people."""
-    scope = _namespace() | {"L": variables, "G": globals_}
+    scope = _namespace() | _classes_of_keys((guard,)) | {"L": variables, "G": globals_}
     try:
         if guard.kind is Kind.STATE:
             return "; ".join(differing(guard.expected)) or "the thread's state has changed"
@@ -303,13 +345,11 @@ def difference(guard: Guard, variables: Mapping[str, Any], globals_: Mapping[str
         if guard.kind in (Kind.TYPE, Kind.EQUALS, Kind.LENGTH) and guard.source is not None:
             value = eval(_text(guard.source), scope)
             if guard.kind is Kind.TYPE:
-                return f"type({guard.source}) is {guard.expected.__name__}: {type(value).__name__}"
+                expected, now = _name_of(guard.expected), _name_of(type(value))
+                return f"type({guard.source}) is {expected}: {now}"
             if guard.kind is Kind.LENGTH:
                 return f"len({guard.source}) == {guard.expected}: {len(value)}"
-            now = (
-                _shown(value) if is_plain(value) else f"a {type(value).__name__}"
-            )  # no method runs
-            return f"{guard.source} == {_shown(guard.expected)}: {now}"[:300]
+            return f"{guard.source} == {_shown(guard.expected)}: {_shown(value)}"[:300]
     except Exception as e:
         return f"{_plain(guard)}: {type(e).__name__}: {e}"
     return _plain(guard)
@@ -324,6 +364,5 @@ def _plain(guard: Guard) -> str:
     if guard.kind is Kind.NOT_SAME:
         return "different objects: " + ", ".join(map(str, guard.expected))
     expected = guard.expected
-    shown: str = expected.__name__ if isinstance(expected, type) else _shown(expected)
     template = str(guard.kind.value)
-    return template.replace("E", shown[:200]).replace("v", str(guard.source), 1)
+    return template.replace("E", _shown(expected)[:200]).replace("v", str(guard.source), 1)

@@ -7,6 +7,7 @@ checked at their source, and the replacement code loads a graph's inputs from th
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,18 @@ __all__ = [
     "Source",
     "StepSource",
     "TypeSource",
+    "key_text",
 ]
+
+
+def key_text(key: Any) -> str:
+    """A constant key as Python, without a call of what a program's class says of its members."""
+    if type(key) in (tuple, frozenset):
+        parts = ", ".join(map(key_text, key))
+        if type(key) is frozenset:
+            return f"frozenset([{parts}])"
+        return f"({parts},)" if len(key) == 1 else f"({parts})"
+    return f"{type(key).__name__}.{key._name_}" if isinstance(key, enum.Enum) else repr(key)
 
 
 class Source:
@@ -136,7 +148,7 @@ class ItemSource(StepSource):
     key: Any
 
     def text(self) -> str:
-        return f"{self.base.text()}[{self.key!r}]"
+        return f"{self.base.text()}[{key_text(self.key)}]"
 
 
 @dataclass(frozen=True, slots=True)
