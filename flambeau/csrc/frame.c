@@ -60,6 +60,7 @@ typedef struct {                  /* one version */
 typedef struct Known {            /* all versions under one key */
     PyObject *key;
     int skip;
+    Py_ssize_t rest;              /* calls that fit no version and are not asked about; negative: none ever is */
     Py_ssize_t n, last;           /* last: the one that held last */
     Version **versions;
     struct Known *next;
@@ -67,7 +68,8 @@ typedef struct Known {            /* all versions under one key */
 typedef struct { int skip, resumes; Known *known; } Cache;   /* resumes: see release_arguments */
 
 /* ---- what is known of a thread; kept in its dict, so that its end takes the hook out ---- */
-typedef struct { PyObject_HEAD PyObject *callback, *key; int paused; } Local;
+typedef struct { PyObject_HEAD PyObject *callback, *key; int paused; PyObject *only; } Local;
+typedef struct { PyObject_HEAD PyObject *key; } Only;   /* stands for a callback that is not to be asked: see run_only */
 static _Thread_local Local *local;
 static _Thread_local char *stack_floor;
 static Py_ssize_t extra_index = -1;
@@ -315,6 +317,28 @@ static void release_arguments(PyThreadState *ts, Frame *f, PyCodeObject *co) {
     for (int i = 0; i < n; i++) if (given[i] != f->localsplus[i] || !given[i]) return;
     for (int i = 0; i < n; i++) { given[i] = Py_NewRef(Py_None); Py_DECREF(f->localsplus[i]); }
 }
+/* Neither the frame nor what it calls is compiled: what there is of versions runs. (A compiled function that is
+   called in it puts its own callback in place.) */
+static void only_free(Only *o) { Py_DECREF(o->key); PyObject_Free(o); }
+static PyObject *only_call(PyObject *o, PyObject *args, PyObject *kwargs) { Py_RETURN_NONE; }
+static PyTypeObject OnlyType = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau._native.FrameVersionsOnly", .tp_basicsize = sizeof(Only),
+    .tp_flags = Py_TPFLAGS_DEFAULT, .tp_dealloc = (destructor)only_free, .tp_call = only_call};
+static PyObject *run_only(PyThreadState *ts, Frame *f, Local *me) {
+    if (Py_IS_TYPE(me->callback, &OnlyType)) return run(ts, f, 0);
+    if (!me->only || ((Only *)me->only)->key != me->key) {
+        Only *made = PyObject_New(Only, &OnlyType);
+        if (!made) return run(ts, f, 1);
+        made->key = Py_NewRef(me->key);
+        Py_XSETREF(me->only, (PyObject *)made);
+    }
+    PyObject *callback = me->callback, *only = Py_NewRef(me->only);
+    me->callback = Py_NewRef(only); Py_INCREF(me);
+    PyObject *r = run(ts, f, 0);
+    if (me->callback == only) { me->callback = callback; Py_DECREF(only); }
+    else Py_DECREF(callback);
+    Py_DECREF(only); Py_DECREF(me);
+    return r;
+}
 static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
     char here;
     if (__builtin_expect(&here < stack_floor, 0) || !stack_floor) {
@@ -344,10 +368,17 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
             Py_DECREF(code); Py_XDECREF(flat);
             return r;
         }
+        if (k->rest < 0) return run_only(ts, f, me);
+        if (k->rest > 0) { k->rest--; return run(ts, f, 0); }
     }
+    if (Py_IS_TYPE(me->callback, &OnlyType)) return run(ts, f, 0);
     PyObject *code = ask(f, co, me);
     if (!code) return run(ts, f, 1);
-    if (code == Py_None) { Py_DECREF(code); return run(ts, f, 0); }
+    if (code == Py_None) {
+        Py_DECREF(code);
+        if ((k || (c = cache_of(co))) && (k || (k = known_under(c, me->key))) && k->rest < 0) return run_only(ts, f, me);
+        return run(ts, f, 0);
+    }
     if (!PyCode_Check(code)) {
         PyErr_Format(PyExc_TypeError, "the frame callback must return code or None, not %.100s", Py_TYPE(code)->tp_name);
         Py_DECREF(code);
@@ -368,7 +399,7 @@ static void place_hook(void) {
 static void local_free(Local *me) {
     if (local == me) local = NULL;
     if (me->callback) { threads_on--; Py_CLEAR(me->callback); place_hook(); }
-    Py_XDECREF(me->key);
+    Py_XDECREF(me->key); Py_XDECREF(me->only);
     Py_TYPE(me)->tp_free((PyObject *)me);
 }
 static PyTypeObject LocalType = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau._native.FrameThread", .tp_basicsize = sizeof(Local),
@@ -390,7 +421,8 @@ static PyObject *frame_set(PyObject *m, PyObject *callback) {
     if (!me) return NULL;
     if (callback != Py_None) {
         if (!PyCallable_Check(callback)) { PyErr_SetString(PyExc_TypeError, "a callable or None is expected"); return NULL; }
-        if (!(key = PyObject_GetAttr(callback, str_key))) {
+        if (Py_IS_TYPE(callback, &OnlyType)) key = Py_NewRef(((Only *)callback)->key);
+        else if (!(key = PyObject_GetAttr(callback, str_key))) {
             if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
             PyErr_Clear();
             key = Py_NewRef(callback);
@@ -444,6 +476,16 @@ static PyObject *frame_skip(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (k) k->skip = 1; else c->skip = 1;
     Py_RETURN_NONE;
 }
+static PyObject *frame_rest(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3) { PyErr_SetString(PyExc_TypeError, "frame_rest(code, key, calls)"); return NULL; }
+    Py_ssize_t calls = PyLong_AsSsize_t(a[2]);
+    if (calls == -1 && PyErr_Occurred()) return NULL;
+    Cache *c = cache_made(a[0]);
+    Known *k = c ? known_made(c, a[1]) : NULL;
+    if (!k) return NULL;
+    k->rest = calls;
+    Py_RETURN_NONE;
+}
 static PyObject *frame_resumes(PyObject *m, PyObject *code) {
     Cache *c = cache_made(code);
     if (!c) return NULL;
@@ -465,7 +507,7 @@ static PyObject *frame_reset(PyObject *m, PyObject *code) {
     for (Known *k = c->known; k; k = k->next) {
         Version **versions = k->versions;
         Py_ssize_t n = k->n;
-        k->versions = NULL; k->n = k->last = 0; k->skip = 0;
+        k->versions = NULL; k->n = k->last = k->rest = 0; k->skip = 0;
         for (Py_ssize_t i = 0; i < n; i++) version_free(versions[i]);
         PyMem_Free(versions);
     }
@@ -480,12 +522,13 @@ static PyObject *frame_force_apart(PyObject *m, PyObject *on) { force_apart = Py
 static PyMethodDef methods[] = {
     {"frame_set", frame_set, METH_O}, {"frame_get", frame_get, METH_NOARGS}, {"frame_add", (PyCFunction)frame_add, METH_FASTCALL},
     {"frame_entries", frame_entries, METH_O}, {"frame_skip", (PyCFunction)frame_skip, METH_FASTCALL},
-    {"frame_skipped", (PyCFunction)frame_skipped, METH_FASTCALL}, {"frame_reset", frame_reset, METH_O},
+    {"frame_rest", (PyCFunction)frame_rest, METH_FASTCALL}, {"frame_skipped", (PyCFunction)frame_skipped, METH_FASTCALL}, {"frame_reset", frame_reset, METH_O},
     {"frame_stats", frame_stats, METH_NOARGS}, {"frame_force_apart", frame_force_apart, METH_O},
     {"frame_resumes", frame_resumes, METH_O}, {0}};
 int fl_frame_init(PyObject *m) {
     if ((extra_index = REQUEST_EXTRA(cache_free)) < 0) { PyErr_SetString(PyExc_SystemError, "no room for a code's extra"); return -1; }
-    if (!(str_key = PyUnicode_InternFromString("key")) || !(str_check = PyUnicode_InternFromString("check")) || PyType_Ready(&LocalType) < 0) return -1;
+    if (!(str_key = PyUnicode_InternFromString("key")) || !(str_check = PyUnicode_InternFromString("check")) || PyType_Ready(&LocalType) < 0
+        || PyType_Ready(&OnlyType) < 0) return -1;
     if (!(drain = draining())) return -1;
     return PyModule_AddFunctions(m, methods);
 }

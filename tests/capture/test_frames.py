@@ -575,6 +575,80 @@ def test_versions_may_be_forgotten_while_one_is_checked() -> None:
         frames.forget(f.__code__)
 
 
+def test_a_code_that_rests_is_not_asked_about() -> None:
+    """For so many calls, or for ever; its versions are tried first."""
+
+    def f(a: Any) -> Any:
+        return a
+
+    def g(a: Any) -> Any:
+        return -a
+
+    def calls(*args: Any) -> list[Any]:
+        return [frames.run_with(swap, target, (a,)) for a in args]
+
+    swap, target = Swap(), frames.prepare(f)
+    frames.add(f.__code__, swap, Holds(lambda v: v["a"] == 7), g.__code__, None)
+    frames.rest(f.__code__, swap, 3)
+    assert calls(1, 7, 2, 7, 3) == [1, -7, 2, -7, 3] and not swap.asked
+    assert calls(4, 7, 5) == [4, -7, 5] and [v["a"] for _, v in swap.asked] == [4, 5]
+    frames.rest(f.__code__, swap, -1)
+    assert calls(*range(20)) == [-7 if n == 7 else n for n in range(20)]
+    assert len(swap.asked) == 2
+    other = Swap()
+    frames.run_with(other, target, (1,))
+    assert len(other.asked) == 1  # the rest of one key is not another's
+    frames.forget(f.__code__)
+    assert calls(7) == [7] and len(swap.asked) == 3
+
+
+@needs_hook
+def test_what_a_code_at_rest_calls_has_only_its_versions() -> None:
+    def inner(a: Any) -> Any:
+        return [a]
+
+    def known(a: Any) -> Any:
+        return a
+
+    def instead(a: Any) -> Any:
+        return -a
+
+    def outer(a: Any) -> Any:
+        return inner(a), known(a), frames.run_with(swap, inner, (a,)), inner(a)
+
+    def fails(a: Any) -> Any:
+        return inner(a) and 1 / 0
+
+    def names() -> list[str]:
+        found = [name for name, _ in swap.asked if name != "run_with"]
+        swap.asked.clear()
+        return found
+
+    swap = Swap()
+    frames.add(known.__code__, swap, None, instead.__code__, None)
+    assert frames.run_with(swap, outer, (1,)) == ([1], -1, [1], [1])
+    assert names() == ["outer", "inner", "inner", "inner"]
+    frames.rest(outer.__code__, swap, -1)
+    assert frames.run_with(swap, outer, (1,)) == ([1], -1, [1], [1])
+    assert names() == ["inner"]  # where the program asks for it again
+    frames.rest(fails.__code__, swap, -1)
+    for _ in range(2):
+        with contextlib.suppress(ZeroDivisionError):
+            frames.run_with(swap, lambda: fails(1))
+        frames.run_with(swap, lambda: (contextlib.suppress(ValueError), inner(2)))
+    assert names().count("inner") == 2 and frames.get_callback() is None
+
+    class Rests(Swap):  # the call that is asked about is the first of those
+        def __call__(self, code: Any, *rest: Any) -> Any:
+            if code is outer.__code__:
+                frames.rest(code, self, -1)
+            return super().__call__(code, *rest)
+
+    swap = Rests()
+    frames.run_with(swap, outer, (1,))
+    assert names() == ["outer", "inner"]
+
+
 @needs_hook
 def test_the_hook_reaches_functions_called_from_c() -> None:
     def f(x: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau._functorch.aot_autograd import make_boxed_func
 from flambeau._src.compiler import backends
+from flambeau._src.compiler.driver import Compiler
 from flambeau._src.compiler.settings import DYNAMO
 
 exc = torch._dynamo.exc
@@ -183,6 +184,51 @@ def test_the_limit_is_announced_once(caplog: Any) -> None:
     (note,) = [m for m in caplog.messages if "recompile_limit" in m]
     assert "'plain'" in note and "L['n']" in note and "test_driver.py" in note
     assert len(count) == 8 and torch.allclose(compiled(X, 1.5), plain(X, 1.5))
+
+
+def test_a_function_at_its_limit_is_left_alone(monkeypatch: Any) -> None:
+    """What it calls too; its versions are still found. As in torch, until a reset."""
+    asked = []
+    offered = Compiler.__call__
+
+    def note(self: Any, code: Any, *rest: Any) -> Any:
+        if code.co_name in ("inner", "outer"):
+            asked.append(code.co_name)
+        return offered(self, code, *rest)
+
+    monkeypatch.setattr(Compiler, "__call__", note)
+    back_end = Counting()
+
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    def outer(x: Any, name: str) -> Any:
+        return inner(x * len(name))
+
+    compiled = torch.compile(outer, backend=back_end, recompile_limit=2)
+    for n in (1, 2, 3):
+        assert torch.equal(compiled(X, "a" * n), X * n + 1)
+    assert len(back_end) == 2 and asked == ["outer"] * 3
+    for _ in range(5):
+        for n in (4, 1, 3, 2, 5):
+            assert torch.equal(compiled(X, "a" * n), X * n + 1)
+    assert len(back_end) == 2 and asked == ["outer"] * 3
+    torch.compile(inner, backend=back_end, recompile_limit=2)(X)
+    assert len(back_end) == 3 and asked == ["outer"] * 3 + ["inner"]
+    torch._dynamo.reset()
+    compiled(X, "aaa")
+    assert len(back_end) == 4
+
+
+def test_a_limit_with_fullgraph_is_an_error_each_time_until_it_is_raised() -> None:
+    compiled = torch.compile(plain, backend="eager", dynamic=False, fullgraph=True)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        compiled(X, 0.5), compiled(X, 1.5)
+        for _ in range(2):
+            with pytest.raises(exc.FailOnRecompileLimitHit, match="fullgraph=True"):
+                compiled(X, 2.5)
+            compiled(X, 1.5)
+    assert torch.allclose(compiled(X, 2.5), plain(X, 2.5))
 
 
 def test_limits_and_refusals() -> None:

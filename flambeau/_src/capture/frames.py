@@ -38,6 +38,7 @@ __all__ = [
     "get_callback",
     "goes_on",
     "prepare",
+    "rest",
     "run_with",
     "set_callback",
     "skip",
@@ -57,6 +58,7 @@ class Hook:
         self.add = _native.frame_add
         self.entries = _native.frame_entries
         self.skip = _native.frame_skip
+        self.rest = _native.frame_rest
         self.skipped = _native.frame_skipped
         self.forget = _native.frame_reset
         self.goes_on = _native.frame_resumes
@@ -78,6 +80,7 @@ class _Known:
     def __init__(self) -> None:
         self.skip_all = False
         self.skip: list[Any] = []
+        self.rest: list[tuple[Any, int]] = []  # by key: how many calls more are not asked about
         self.versions: list[Version] = []
 
 
@@ -122,6 +125,12 @@ class Wrapper:
         else:
             known.skip.append(key)
 
+    def rest(self, code: types.CodeType, key: Any, calls: int) -> None:
+        """Do not ask `key` about the next `calls` calls that fit no version (negative: about any
+        more; what such a call calls is not asked about either, its versions run)."""
+        known = self._known(code)
+        known.rest = [(k, n) for k, n in known.rest if k is not key] + [(key, calls)]
+
     def skipped(self, code: types.CodeType, key: Any) -> bool:
         """Whether the code is not offered to the callbacks of `key`."""
         found = self.known.get(id(code))
@@ -146,6 +155,13 @@ class Wrapper:
             return self._run(function, first + args, kwargs)
 
         return offered  # type: ignore[return-value]
+
+    def _rests(self, known: _Known, key: Any) -> bool:
+        for i, (owner, calls) in enumerate(known.rest):
+            if owner is key and calls:
+                known.rest[i] = (owner, calls - (calls > 0))
+                return True
+        return False
 
     def _known(self, code: types.CodeType) -> _Known:
         found = self.known.get(id(code))
@@ -194,7 +210,7 @@ class Wrapper:
                 ),
                 None,
             )
-            if replacement is None:
+            if replacement is None and not (found and self._rests(found[1], key)):
                 replacement = callback(
                     code, variables, function.__globals__, _builtins_of(function), function
                 )
@@ -252,6 +268,7 @@ get_callback = FRONT.get_callback
 add = FRONT.add
 entries = FRONT.entries
 skip = FRONT.skip
+rest = FRONT.rest
 skipped = FRONT.skipped
 forget = FRONT.forget
 goes_on = FRONT.goes_on

@@ -85,7 +85,7 @@ class _Known:
     plain: list[Entry] = field(default_factory=list)  # guards of calls that met no operator
     missed: int = 0  # such calls that fit none of them
     sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
-    capped: bool = False
+    capped: bool = False  # that has been said
     calls: int = 0
 
 
@@ -202,7 +202,7 @@ class Compiler:
         if code.co_name == "__torch_dispatch__":  # it runs beneath autograd and the modes
             frames.skip(code, self.key)
             return None
-        if known.capped or DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
+        if DYNAMO.get("disable") or known.calls < DYNAMO.get("minimum_call_count"):
             return None
         if not told.builtins_are_own() or self._is_watched(code):
             return None
@@ -304,10 +304,9 @@ class _Frame:
     def compile(self) -> CodeType | None:
         """All stages; None when the function is to run as it is."""
         known = self.known
-        if len(known.plain) >= self._limit:
-            known.missed += 1
-            if known.missed & (known.missed - 1):
-                return None  # ever more seldom: the calls of this function have no end of kinds
+        if len(known.plain) >= self._limit:  # the calls of this function have no end of kinds
+            frames.rest(self.code, self.compiler.key, known.missed)  # asked ever more seldom
+            known.missed = 2 * known.missed + 1
         COUNTERS["frames"]["total"] += 1
         if known.entries and not recompiling.may_recompile(self):
             return None

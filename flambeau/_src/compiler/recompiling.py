@@ -6,6 +6,7 @@ import linecache
 import logging
 from typing import Any
 
+from flambeau._src.capture import frames
 from flambeau._src.compiler import errors, logs, told
 from flambeau._src.compiler.backends import BackEnd, lookup
 from flambeau._src.compiler.history import COUNTERS
@@ -59,7 +60,21 @@ def may_recompile(frame: Any) -> bool:
     limit = compiler.options.recompile_limit or DYNAMO.get("recompile_limit")
     if len(known.entries) < limit:
         return True
-    known.capped = True
+    fail = [name for name in ("fail_on_recompile_limit_hit",) if DYNAMO.get(name)]
+    fail += ["fullgraph=True"] if compiler.options.fullgraph else []
+    if not fail:  # until a reset, as in torch; one that fails, fails each time
+        frames.rest(code, compiler.key, -1)
+    if not known.capped:
+        known.capped = True
+        _announce(frame, limit, why)
+    if fail:
+        raise errors.FailOnRecompileLimitHit(f"Hard failure due to {fail[0]}")
+    return False
+
+
+def _announce(frame: Any, limit: int, why: list[str]) -> None:
+    code = frame.code
+    file, line, name = told.place(code.co_filename, code.co_firstlineno, code.co_name)
     logs.tell(
         logging.WARNING,
         f"torch._dynamo hit config.recompile_limit ({limit})\n"
@@ -70,11 +85,6 @@ def may_recompile(frame: Any) -> bool:
         'To log all recompilation reasons, use TORCH_LOGS="recompiles".',
     )
     COUNTERS["unimplemented"]["recompile limit"] += 1
-    if DYNAMO.get("fail_on_recompile_limit_hit"):
-        raise errors.FailOnRecompileLimitHit("Hard failure due to fail_on_recompile_limit_hit")
-    if compiler.options.fullgraph:
-        raise errors.FailOnRecompileLimitHit("Hard failure due to fullgraph=True")
-    return False
 
 
 def stance_allows(frame: Any) -> bool:
