@@ -9,7 +9,8 @@ from typing import Any
 
 from flambeau._src.core.slots import SLOTS
 
-__all__ = ["FACT", "LEAF", "PLAIN", "is_library", "is_module", "is_module_table", "kind_of_code"]
+__all__ = ["FACT", "LEAF", "PLAIN", "is_library", "is_library_file", "is_module"]
+__all__ += ["is_module_table", "kind_of_code"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -52,6 +53,11 @@ def kind_of_code(code: CodeType) -> str | None:
         kind = FACT if rest == "_numpy/facts.py" else LEAF if leaf else PLAIN
     _known[file] = kind
     return kind
+
+
+def is_library_file(file: str) -> bool:
+    """Whether the file of a code object is the library's."""
+    return file.startswith(_ROOT)
 
 
 def is_library(module_name: str | None) -> bool:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from flambeau._src.capture import checker, frames, modes
 from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.frame import capture
+from flambeau._src.capture.library import is_library_file, kind_of_code
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.compiler import (
@@ -363,11 +364,9 @@ class _Frame:
     def _skipped(self, skip: Skip) -> None:
         COUNTERS["skipped"][skip.reason] += 1
         logs.tell(logging.DEBUG, f"{self.where} runs as it is: {skip.reason}")
-        breaks = list(getattr(skip, "breaks", ()))
-        self.entry.breaks = breaks
+        breaks = getattr(skip, "breaks", ())
         if breaks:
             self.compiler.skipped.append(self.entry)
-        if breaks:
             self._report_breaks(breaks)
         if skip.permanent:
             frames.skip(self.code, self.compiler.key)
@@ -385,9 +384,8 @@ class _Frame:
 
     def _report(self, captured: Captured) -> None:
         entry = self.entry
-        entry.breaks, entry.operators = list(captured.breaks), list(captured.operators)
-        entry.region = captured.region
-        self._report_breaks(entry.breaks)
+        entry.operators, entry.region = list(captured.operators), captured.region
+        self._report_breaks(captured.breaks)
         COUNTERS["frames"]["ok"] += 1
         if captured.region is not None:
             COUNTERS["stats"]["unique_graphs"] += 1
@@ -399,7 +397,8 @@ class _Frame:
                 logs.show("graph", str(captured.region.graph), entry)
 
     def _report_breaks(self, breaks: Sequence[Any]) -> None:
-        for found in breaks:
+        self.entry.breaks = [found for found in breaks if not self._leads_to(found)]
+        for found in self.entry.breaks:
             COUNTERS["graph_break"][found.reason] += 1
             logs.show("graph_breaks", containment.break_text(found), self.entry)
         strict = self.compiler.options.fullgraph
@@ -407,6 +406,11 @@ class _Frame:
             raise errors.Unsupported(
                 containment.break_text(breaks[0]), real_stack=containment.frames_of(breaks[0])
             )
+
+    def _leads_to(self, found: Any) -> bool:
+        """Whether this frame is the library's, as a module's `__call__`, and only leads to the
+        user's frame that breaks, which meets the break itself."""
+        return kind_of_code(self.code) is not None and not is_library_file(found.where[0])
 
     def _compile(self, captured: Captured) -> Callable[..., Any]:
         options, region, entry = self.compiler.options, captured.region, self.entry
