@@ -14,7 +14,7 @@ from flambeau._src.capture import marks
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import numbers
-from flambeau._src.capture.source import ArraySource, Source
+from flambeau._src.capture.source import AppliedSource, Source, applied
 from flambeau._src.capture.values.constant import is_plain
 from flambeau._src.core.interchange import share_array
 from flambeau._src.core.slots import SLOTS, slot
@@ -37,6 +37,7 @@ def _library() -> Any:
     return slot("numpy")()
 
 
+@applied
 def tensor_over(array: Any) -> Tensor:
     """A tensor over the bytes of an array, as `torch.from_numpy` gives it."""
     return share_array(array, warn=False)
@@ -99,7 +100,7 @@ def enter(heap: Heap, value: Any, source: Source) -> Any:
         raise Unsupported("An array that may not be written enters the function.")
     heap.guard(Kind.TYPE, source, type(value))
     heap.distinct.append(source)
-    made = of_tensor(heap.session, heap.enter(tensor, ArraySource(source)))
+    made = of_tensor(heap.session, heap.enter(tensor, AppliedSource(source, tensor_over.__name__)))
     heap.session.dropped.append(tensor)
     heap.arrays[id(made)] = source
     heap.know_only(value, made, source)

@@ -11,14 +11,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.autograd import api
+from flambeau._src.autograd import api, engine
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.source import AttrSource
 from flambeau._src.capture.values import tensor_attributes
 from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
+from flambeau._src.core import state
+from flambeau._src.core.layout import contiguous_format
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.op import packet
+from flambeau._src.ops.overload import overload_of
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -56,30 +59,64 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         for i, info in enumerate(leaves) if any(map(any, hooks))
     ]  # fmt: skip
     target = gradients if any(own for own, _ in hooks) else api.grad
-    grads = s.recorder.call(target, api.grad, ([loss], fakes, *_gradient(given)), options)
+    taken = {id(cell): cell for cell in map(_bytes, list(s.tensors.values())) if cell is not None}
+    with state.Suspended(state.FUNCTION):
+        grads = s.recorder.call(target, api.grad, ([loss], fakes, *_gradient(given)), options)
     for handle in handles:
         handle.remove()
     on = _native.set_grad(False)
     s.recorder.effect(_native.set_grad, False)
     for i in arrived if handles else range(len(leaves)):
         if grads[i] is not None:
-            _accumulate(s, leaves[i], grads[i], *hooks[i])
+            _accumulate(s, leaves[i], grads[i], taken, *hooks[i])
     _native.set_grad(on)
     s.recorder.effect(_native.set_grad, on)
 
 
-def _accumulate(s: Session, info: TensorInfo, grad: Any, own: list[Any], after: list[Any]) -> None:
+def _bytes(info: TensorInfo) -> Any:
+    """The storage of a tensor that has one of its own."""
+    return None if info.made_of is not None else info.fake.untyped_storage()
+
+
+def _first(s: Session, info: TensorInfo, grad: Any, taken: dict[int, Any]) -> Any:
+    """What becomes of a leaf's first gradient: it has its bytes for itself (those in `taken` are
+    others'), and is laid out as the leaf is, or contiguous where that has gaps."""
+    leaf, cell = info.fake, _bytes(s.tensors[id(grad)])
+    alone = cell is None or id(cell) not in taken
+    if cell is not None:
+        taken[id(cell)] = cell
+    dense = engine.dense(leaf)
+    if alone and (grad.stride() == leaf.stride() if dense else grad.is_contiguous()):
+        return grad
+    with state.Suspended(state.FUNCTION):
+        if not dense or leaf.is_contiguous():
+            options = {"memory_format": contiguous_format}
+            return s.recorder.call("clone", Tensor.clone, (grad,), options)
+        empty = overload_of(packet("empty_like").ops[0])
+        made = s.recorder.call(empty, empty, (leaf,), {"dtype": grad.dtype})
+        return s.recorder.method("copy_", made, grad)
+
+
+def _accumulate(
+    s: Session, info: TensorInfo, grad: Any, taken: dict[int, Any], own: list[Any],
+    after: list[Any],
+) -> None:  # fmt: skip
     """Put a gradient into `.grad`: through the leaf's own hooks, then those that come after."""
     for hook in own:
+        if (cell := _bytes(s.tensors[id(grad)])) is not None:
+            taken[id(cell)] = cell  # the hook may keep it
         found = s.call(hook, (grad,), {})
         if found is None:
             continue
         if not is_tensor(found) or (found.dtype, found.shape) != (grad.dtype, grad.shape):
             raise Unsupported("A hook gives no gradient of the tensor's kind.")
         grad = found
-    old = tensor_attributes.get(s, info.fake, "grad")
+    if own and (cell := _bytes(s.tensors[id(grad)])) is not None:
+        taken[id(cell)] = cell
+    with state.Suspended(state.FUNCTION):
+        old = tensor_attributes.get(s, info.fake, "grad")
     if old is None:
-        info.attrs["grad"] = grad
+        info.attrs["grad"] = _first(s, info, grad, taken)
     else:
         s.recorder.method("add_", old, grad)
     for hook in after:
@@ -119,7 +156,7 @@ def _hooks(s: Session, info: TensorInfo) -> tuple[list[Any], list[Any]]:
             if not _no_node_hooks(real._autograd):
                 raise Unsupported("A hook stands on the node that accumulates a gradient.")
             for name, found in (("_backward_hooks", own), ("_post_accumulate_grad_hooks", after)):
-                table = s.heap.enter(getattr(real, name), AttrSource(source, name))
+                table = tensor_attributes.own(s, info, name)
                 found += () if table is None else table.values()
     for handle in s.hooks:
         if handle.tensor is info.fake and handle.method != "retain_grad" and handle.node is None:
@@ -142,9 +179,9 @@ def _check(info: TensorInfo) -> None:
     real = info.real
     if real is None:
         return
-    if has_say(info.kind):
-        raise Unsupported(f"A {info.kind.__name__} gets a gradient.")
-    if real.grad_fn is not None:
+    with state.Suspended(state.FUNCTION):
+        inner = real.grad_fn is not None
+    if inner:
         raise Unsupported(
             "`backward` flows into what was computed before the function.",
             "Compute the loss and its backward in one compiled function.",

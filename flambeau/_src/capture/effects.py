@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.source import AttrSource, LocalSource, Source
 from flambeau._src.capture.values.containers import check_writes, same_items
 from flambeau._src.capture.values.iterators import SEQUENCE_ITERATORS, place
@@ -45,7 +46,9 @@ def effects(s: Session) -> list[Effect]:
         if info.source is not None:
             for name, value in info.attrs.items():
                 if name not in info.read or info.read[name] is not value:
-                    out.append(Effect("attribute", info.source, name, value))
+                    asks = name == "grad" and has_say(info.kind)
+                    kind = "unasked attribute" if asks else "attribute"
+                    out.append(Effect(kind, info.source, name, value))
     for known in s.heap.changed_cells():
         out.append(_cell(known))
     for scope in s.scopes.values():

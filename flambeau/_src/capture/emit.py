@@ -214,7 +214,8 @@ class Emission:
             made += rebuild.value(effect.name) + make.store_fast(key)
             return made, load + target + make.load_fast(key) + make.store_subscr()
         args = target + make.load_const(effect.name) + load
-        return made, rebuild._call(object.__setattr__, args, 3) + make.pop_top()
+        put = going_on.put_unasked if kind == "unasked attribute" else object.__setattr__
+        return made, rebuild._call(put, args, 3) + make.pop_top()
 
     def _contents(self, effect: Effect, name: str) -> tuple[Code, Code]:
         rebuild = self.rebuild

@@ -13,7 +13,8 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 
 __all__ = [
-    "Again", "at_items", "at_keys", "at_values", "finished", "raised", "unasked", "wrapped",
+    "Again", "at_items", "at_keys", "at_values", "finished", "put_unasked", "raised",
+    "unasked", "wrapped",
 ]  # fmt: skip
 
 
@@ -71,6 +72,12 @@ def unasked(run: Callable[..., Any], *inputs: Any) -> Any:
     finally:
         frames.set_callback(callback)
         state.set_suspended(before)
+
+
+def put_unasked(t: Tensor, name: str, value: Any) -> None:
+    """Set an attribute of a tensor whose class is not asked."""
+    with state.Suspended(state.FUNCTION):
+        setattr(t, name, value)
 
 
 def wrapped(t: Tensor, cls: type) -> Tensor:

@@ -12,14 +12,14 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.guard_tree import weak_to
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts, TensorFacts
 from flambeau._src.capture.library import is_library
 from flambeau._src.capture.modes import differing
 from flambeau._src.capture.relations import relation
 from flambeau._src.capture.source import (
-    ArraySource,
+    APPLIED,
+    AppliedSource,
     AttrSource,
     BuiltinSource,
     CallSource,
@@ -60,8 +60,8 @@ def _text(source: Source) -> str:
         return f"list({v})[{source.index}]"
     if isinstance(source, TypeSource):
         return f"type({v})"
-    if isinstance(source, ArraySource):
-        return f"tensor_over({v})"
+    if isinstance(source, AppliedSource):
+        return f"{source.name}({v})"
     assert isinstance(source, CallSource), source
     return f"{v}.{source.name}()"
 
@@ -175,7 +175,8 @@ def _namespace() -> dict[str, Any]:
         "same": same_constant,
         "function_of": _function_of, "has_facts": _has_facts, "unchanged": _unchanged,
         "iterates": _iterates, "modes_are": _modes_are, "all_different": _all_different,
-        "math": math, "tensor_over": tensor_over,
+        "math": math,
+        **APPLIED,
     }  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau._src import _native
-from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts, TensorFacts
 from flambeau._src.capture.modes import in_c
 from flambeau._src.capture.relations import relation
 from flambeau._src.capture.source import (
-    ArraySource,
+    APPLIED,
+    AppliedSource,
     AttrSource,
     BuiltinSource,
     CallSource,
@@ -295,8 +295,8 @@ def _accessor(source: Source) -> tuple[int, Any, int]:
         return _TYPE, None, -1
     if isinstance(source, CallSource):
         return _CALL, source.name, -1
-    if isinstance(source, ArraySource):
-        return _APPLY, tensor_over, -1
+    if isinstance(source, AppliedSource):
+        return _APPLY, APPLIED[source.name], -1
     raise TypeError(f"no way to read {source!r}")
 
 

@@ -29,7 +29,8 @@ from flambeau._src.capture.outcome import TooLate, Unsupported
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
 from flambeau._src.capture.source import (
-    ArraySource,
+    APPLIED,
+    AppliedSource,
     AttrSource,
     BuiltinSource,
     CallSource,
@@ -325,8 +326,8 @@ class Rebuild:
             return out + make.load_const(source.index) + make.load_subscr()
         if isinstance(source, TypeSource):
             return make.as_callable(make.load_const(type)) + base + make.call(1)
-        if isinstance(source, ArraySource):
-            return make.as_callable(make.load_const(arrays.tensor_over)) + base + make.call(1)
+        if isinstance(source, AppliedSource):
+            return make.as_callable(make.load_const(APPLIED[source.name])) + base + make.call(1)
         assert isinstance(source, CallSource)
         return base + make.load_method(source.name) + make.call(0)
 

@@ -8,14 +8,15 @@ checked at their source, and the replacement code loads a graph's inputs from th
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
     "AttrSource",
     "BuiltinSource",
-    "ArraySource",
+    "APPLIED",
+    "AppliedSource",
     "CallSource",
     "GlobalSource",
     "ItemSource",
@@ -26,6 +27,7 @@ __all__ = [
     "Source",
     "StepSource",
     "TypeSource",
+    "applied",
     "key_text",
 ]
 
@@ -174,15 +176,26 @@ class TypeSource(StepSource):
         return f"type({self.base.text()})"
 
 
+#: The functions that sources apply, by the names that they have in printed guards.
+APPLIED: dict[str, Callable[[Any], Any]] = {}
+
+
+def applied(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Let sources name the function: it has no effects."""
+    APPLIED[function.__name__] = function
+    return function
+
+
 @dataclass(frozen=True, slots=True)
-class ArraySource(StepSource):
-    """The tensor over the bytes of the array `base`."""
+class AppliedSource(StepSource):
+    """`name(base)`, for a function of `APPLIED`: the tensor over the bytes of an array, say."""
 
     __hash__ = StepSource.__hash__
     base: Source
+    name: str
 
     def text(self) -> str:
-        return f"tensor_over({self.base.text()})"
+        return f"{self.name}({self.base.text()})"
 
 
 @dataclass(frozen=True, slots=True)

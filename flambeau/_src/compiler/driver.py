@@ -22,11 +22,11 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from flambeau._src.capture import checker, frames, modes
-from flambeau._src.capture.arrays import tensor_over
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.library import is_library_file, kind_of_code
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
 from flambeau._src.capture.overriding import has_say
+from flambeau._src.capture.source import APPLIED
 from flambeau._src.compiler import (
     aot,
     containment,
@@ -454,8 +454,7 @@ class _Frame:
 
     def _value(self, source: Any) -> tuple[bool, Any]:
         """Whether a source can be read now, and what it holds."""
-        scope: dict[str, Any] = {"L": self.arguments, "G": self.globals, "M": sys.modules}
-        scope["tensor_over"] = tensor_over
+        scope = {"L": self.arguments, "G": self.globals, "M": sys.modules, **APPLIED}
         try:
             return True, eval(source.text(), {"__builtins__": self.builtins}, scope)
         except (LookupError, AttributeError, TypeError, NameError):

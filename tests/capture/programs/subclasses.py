@@ -232,10 +232,40 @@ def written_in_place(a):
     return a
 
 
-@program(lambda: (torch.randn(3).as_subclass(Tagged).requires_grad_(),), breaks=None)
+@program(lambda: (torch.randn(3).as_subclass(Tagged).requires_grad_(),), graphs=1)
 def backward_inside(a):
     (a * a).sum().backward()
     return a.grad * 1
+
+
+@program(lambda: (torch.randn(3).as_subclass(Noting).requires_grad_(), torch.randn(3)), graphs=1)
+def backward_of_a_plain_loss(a, b):
+    Noting.log.clear()
+    with torch._C.DisableTorchFunctionSubclass():
+        loss = (a * b).sum()
+    loss.backward()
+    first = a.grad
+    with torch._C.DisableTorchFunctionSubclass():
+        (a * a).sum().backward()
+    a.grad = a.grad * 2
+    return first, type(first).__name__, list(Noting.log)
+
+
+def with_gradient():
+    a = torch.randn(3).as_subclass(Scaled).requires_grad_()
+    a.grad = torch.ones(3)
+    hooked = torch.randn(3).as_subclass(Scaled).requires_grad_()
+    hooked.register_hook(lambda g: g * 2)
+    return a, hooked
+
+
+@program(with_gradient, graphs=1)
+def gradients_added_to_what_is_there(a, hooked):
+    before = a.grad * 1
+    (a * hooked).sum().backward()
+    a.grad.mul_(2)
+    hooked.grad = None if hooked.grad is None else hooked.grad + before
+    return before
 
 
 class Own(nn.Parameter):
@@ -278,7 +308,7 @@ def stepped():
     return m, torch.optim.SGD(m.parameters(), lr=0.1), torch.randn(3)
 
 
-@program(stepped, breaks=None)
+@program(stepped, graphs=1)
 def parameters_in_a_training_step(m, opt, a):
     opt.zero_grad()
     out, _, more = m(a)

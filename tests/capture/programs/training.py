@@ -133,3 +133,38 @@ def whole_adam_step(m, opt, a, target):
     nn.utils.clip_grad_norm_(m.parameters(), 1.0)
     opt.step()
     return loss.detach()
+
+
+def leaf(n):
+    return torch.randn(n, requires_grad=True)
+
+
+def strided():
+    return torch.randn(4, 4)[::2, ::2].requires_grad_()
+
+
+@program(lambda: (leaf(4), leaf(4)), graphs=1)
+def gradients_have_their_bytes_for_themselves(a, b):
+    (a + b).sum().backward()
+    a.grad.mul_(2)
+    return a.grad.is_contiguous(), a.grad.stride()
+
+
+@program(lambda: (leaf(4), torch.ones(4), []), graphs=1)
+def a_given_gradient_is_not_taken(a, g, log):
+    (a + 0).backward(g)
+    g.mul_(5)
+
+
+@program(lambda: (torch.randn(3, 2).t().requires_grad_(), leaf(6), strided()), graphs=1)
+def gradients_are_laid_out_as_their_leaves(a, b, gaps):
+    (a * b.reshape(2, 3)).sum().backward()
+    gaps.sum().backward()
+    return a.grad.stride(), gaps.grad.stride()
+
+
+@program(lambda: (leaf(4), []), graphs=1)
+def a_hook_keeps_the_gradient(a, log):
+    a.register_hook(log.append)
+    (a * a).sum().backward()
+    a.grad.zero_()

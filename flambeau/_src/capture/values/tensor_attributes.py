@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import overriding, wrappers
 from flambeau._src.capture.lookup import MISSING
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.source import AttrSource
+from flambeau._src.capture.source import AppliedSource, AttrSource, applied
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
+    from flambeau._src.capture.values.tensors import TensorInfo
 
-__all__ = ["get", "set_"]
+__all__ = ["get", "own", "set_"]
 
 _FACTS = frozenset(
     ("shape", "dtype", "device", "ndim", "requires_grad", "is_leaf", "layout", "is_cuda", "is_cpu")
@@ -81,14 +84,37 @@ def get(s: Session, t: Any, name: str) -> Any:
     return s.raise_(AttributeError(text))
 
 
+def _reader(name: str) -> Callable[[Tensor], Any]:
+    def read(t: Tensor) -> Any:
+        with state.Suspended(state.FUNCTION):
+            return getattr(t, name)
+
+    read.__name__ = f"own_{name}"
+    return applied(read)
+
+
+#: Properties of outside tensors, read without asking their classes.
+_READERS = {
+    name: _reader(name)
+    for name in ("grad", "retains_grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+}
+
+
+def own(s: Session, info: TensorInfo, name: str) -> Any:
+    """A property of an outside tensor: who looks whether it has changed must not ask the class."""
+    assert info.source is not None
+    read = _READERS[name]
+    asks = overriding.has_say(info.kind)
+    source = AppliedSource(info.source, read.__name__) if asks else AttrSource(info.source, name)
+    return s.heap.enter(read(info.real), source)
+
+
 def _retains(s: Session, t: Any, info: Any) -> Any:
     if any(h.tensor is t and h.method == "retain_grad" for h in s.hooks):
         return True
     if info.real is None:
         return False
-    if overriding.has_say(info.kind):
-        raise Unsupported(f"`retains_grad` of a {info.kind.__name__} is read.")
-    return s.heap.enter(info.real.retains_grad, AttrSource(info.source, "retains_grad"))
+    return own(s, info, "retains_grad")
 
 
 def _grad(s: Session, t: Any, info: Any) -> Any:
@@ -96,9 +122,7 @@ def _grad(s: Session, t: Any, info: Any) -> Any:
         if t.grad is None:
             return None
         raise Unsupported("The gradient of an inner tensor is read.")
-    if overriding.has_say(info.kind):  # who looks whether it has changed would ask the class
-        raise Unsupported(f"The gradient of a {info.kind.__name__} is read.")
-    value = s.heap.enter(info.real.grad, AttrSource(info.source, "grad"))
+    value = own(s, info, "grad")
     info.attrs["grad"] = info.read["grad"] = value
     return value
 
@@ -111,8 +135,6 @@ def set_(s: Session, t: Any, name: str, value: Any) -> None:
             raise Unsupported(f"{name} of a {info.kind.__name__}, whose class has it, is set.")
         if overriding.property_of(s, t, info.kind, name, value) is not MISSING:
             return
-        if name == "grad" and overriding.has_say(info.kind):
-            raise Unsupported(f"The gradient of a {info.kind.__name__} is set.")
     if name == "grad":
         if value is not None and type(value) is not type(t):
             text = (
