@@ -261,3 +261,27 @@ def test_a_gradient_made_otherwise(backend: str) -> None:
     out = torch.compile(lambda x: x * 2, backend=backend, fullgraph=True)(x)
     with pytest.raises(RuntimeError, match="guessed its metadata incorrectly"):
         out.backward(two("another"))
+
+
+@pytest.mark.parametrize("make", [two, nested], ids=["two", "nested"])
+@BACKENDS
+def test_a_training_step_in_one_graph(make: Any, backend: str) -> None:
+    """`backward` in the graph, of a loss that is made of others and of one that is not."""
+
+    def run(compiled: bool) -> Any:
+        w, bias = torch.nn.Parameter(make()), torch.nn.Parameter(torch.ones(3))
+        opt = torch.optim.SGD([w, bias], lr=0.5)
+
+        def step(x: Any) -> Any:
+            opt.zero_grad()
+            loss = (w * x + w.sin()).sum()
+            loss.backward(torch.ones_like(loss))
+            (bias * x).sum().backward()
+            opt.step()
+            return loss.detach()
+
+        f = torch.compile(step, backend=backend, fullgraph=True) if compiled else step
+        out = [f(torch.arange(3.0)), f(torch.arange(3.0) + 1)]
+        return parts([out, w.detach(), bias.detach(), w.grad, bias.grad])
+
+    assert near(run(True), run(False))

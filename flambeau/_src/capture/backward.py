@@ -36,8 +36,6 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     create = bool(given.get("create_graph"))
     if create:
         raise Unsupported("`backward(create_graph=True)` is called.")
-    if s.tensors[id(loss)].made_of is not None:
-        raise Unsupported(f"`backward` of a {s.tensors[id(loss)].kind.__name__} is called.")
     inputs = given.get("inputs")
     leaves = _leaves(s, loss)
     if inputs is not None:
@@ -55,7 +53,7 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     hooks = [_hooks(s, info) for info in leaves]
     arrived: list[int] = []
     handles = [
-        info.fake.register_hook(_note(arrived, i))
+        _recorded(info).register_hook(_note(arrived, i))
         for i, info in enumerate(leaves) if any(map(any, hooks))
     ]  # fmt: skip
     target = gradients if any(own for own, _ in hooks) else api.grad
@@ -71,6 +69,11 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
             _accumulate(s, leaves[i], grads[i], taken, *hooks[i])
     _native.set_grad(on)
     s.recorder.effect(_native.set_grad, on)
+
+
+def _recorded(info: TensorInfo) -> Any:
+    """What has the tensor's history: of one that is made of others, the instance."""
+    return info.fake if info.made_of is None else info.made_of
 
 
 def _bytes(info: TensorInfo) -> Any:
@@ -118,7 +121,8 @@ def _accumulate(
     if old is None:
         info.attrs["grad"] = _first(s, info, grad, taken)
     else:
-        s.recorder.method("add_", old, grad)
+        with state.Suspended(state.FUNCTION):
+            s.recorder.method("add_", old, grad)
     for hook in after:
         if s.call(hook, (info.fake,), {}) is not None:
             raise Unsupported("A hook that runs after accumulation returns something.")
@@ -216,8 +220,8 @@ def first_leaf(t: Any, known: Mapping[int, Any]) -> int | None:
 
 def _leaves(s: Session, loss: Any) -> list[TensorInfo]:
     """The leaves that the loss depends on, in the order in which the capture met them."""
-    found = {id(t) for t in _history(loss)}
-    leaves = [info for key, info in s.tensors.items() if key in found]
+    found = {id(t) for t in _history(_recorded(s.tensors[id(loss)]))}
+    leaves = [info for info in s.tensors.values() if id(_recorded(info)) in found]
     if len(leaves) != len(found):
         raise Unsupported(
             "`backward` flows into what was computed before the function.",

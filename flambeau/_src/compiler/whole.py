@@ -214,7 +214,8 @@ def joint_of_whole(fn: Callable[..., Any], inputs: Sequence[Any], decompositions
     """The joint graph of `fn(*inputs)`, some of which, or of its results, are made of others."""
     trace = _Trace(fn, inputs, decompositions)
     joint = trace.run()
-    if joint.reshaped or any(trace.sources[i].requires_grad for i, _ in joint.written):
+    written = [trace.sources[i] for i, _ in joint.written]
+    if joint.reshaped or any(t.requires_grad and not t.is_leaf for t in written):
         raise Unsupported("a program of tensors of users' classes writes its inputs")
     joint.layout = trace.layout
     joint.carrying, joint.wanted, joint.spent = [], [], []
