@@ -162,7 +162,10 @@ def _replaced(hook: Hook, old: list[Any], new: Any) -> list[Any]:
 def keep_grad(t: Tensor, g: Tensor) -> None:
     """retain_grad: g is added to what the tensor has."""
     if t._grad is None:
-        t.grad = g.clone() if g.requires_grad else g.detach().clone()
+        from flambeau._src.core.layout import contiguous_format  # lazy: few retain gradients
+
+        options = {} if g._bits & state.DISPATCH else {"memory_format": contiguous_format}
+        t.grad = (g if g.requires_grad else g.detach()).clone(**options)
     else:
         t.grad = t._grad + g
 

@@ -7,6 +7,7 @@ in the program, on the gradients that `autograd.grad` gave, in the order in whic
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,17 @@ def backward(s: Session, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         raise Unsupported("`backward(create_graph=True)` is called.")
     inputs = given.get("inputs")
     leaves = _leaves(s, loss)
+    if inputs is not None and s.retained:
+        raise Unsupported("`backward(inputs=…)` is called, and other tensors retain gradients.")
+    if any(h.tensor is t for h in s.hooks for t in s.retained):  # `grad` gives it without the hook
+        raise Unsupported("A tensor that retains its gradient has hooks.")
+    retained = [s.tensors[id(t)] for t in s.retained] if leaves else []
     if inputs is not None:
         wanted = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
         leaves = [s.tensors[id(t)] for t in wanted]
     for info in leaves:
         _check(info)
+    leaves += retained
     if not leaves:
         s.recorder.call("backward", Tensor.backward, (loss, *args), kwargs)
         return
@@ -100,6 +107,13 @@ def _first(s: Session, info: TensorInfo, grad: Any, taken: dict[int, Any]) -> An
         return s.recorder.method("copy_", made, grad)
 
 
+def _kept(s: Session, grad: Any, old: Any) -> Any:
+    """The gradient of a tensor that retains it."""
+    if old is None:
+        return s.recorder.call("clone", Tensor.clone, (grad,), {"memory_format": contiguous_format})
+    return s.recorder.call(operator.add, operator.add, (old, grad), {})
+
+
 def _accumulate(
     s: Session, info: TensorInfo, grad: Any, taken: dict[int, Any], own: list[Any],
     after: list[Any],
@@ -118,7 +132,10 @@ def _accumulate(
         taken[id(cell)] = cell
     with state.Suspended(state.FUNCTION):
         old = tensor_attributes.get(s, info.fake, "grad")
-    if old is None:
+    if any(t is info.fake for t in s.retained):
+        with state.Suspended(state.FUNCTION):
+            info.attrs["grad"] = _kept(s, grad, old)
+    elif old is None:
         info.attrs["grad"] = _first(s, info, grad, taken)
     else:
         with state.Suspended(state.FUNCTION):

@@ -148,6 +148,8 @@ class Rebuild:
                 raise Unsupported("A tensor was made where the capture did not see it.")
             if info.source is not None:
                 return Plan(value, "source", extra=info.source)
+            if any(t is value for t in s.retained):
+                raise TooLate("A tensor that is to retain its gradient leaves the graph.")
             if "grad" in info.attrs:
                 raise Unsupported("A new tensor with a gradient leaves the graph.")
             s.recorder.node_of(value)

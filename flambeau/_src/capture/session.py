@@ -107,6 +107,7 @@ class Session:
         self.pending_kinds: dict[int, Any] = {}  # classes of results, and what these are made of
         self.classes: list[Any] = []  # that the program made
         self.hooks: list[Any] = []  # handles of hooks that the program registered on tensors
+        self.retained: list[Any] = []  # tensors of the program that are to retain their gradients
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
@@ -144,6 +145,7 @@ class Session:
         self.tensors.clear()
         self.raised.clear()
         self.hooks.clear()
+        self.retained.clear()
         self.passed.clear()
         self.loops.clear()
         self.scopes.clear()

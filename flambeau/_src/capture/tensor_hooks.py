@@ -1,5 +1,8 @@
 """Hooks that the program registers on tensors.
 
+A gradient that an inner tensor is to retain is only kept by a `backward` in the same graph; one
+that leaves the graph is left to eager.
+
 On a tensor from outside: an effect, done once the graph has run. On one that the program computes:
 the hook becomes a graph of its own, and a node that registers it; so it must only compute. The
 handles may be removed again; those of outside tensors may leave the graph.
@@ -129,10 +132,16 @@ def _retain(s: Session, t: Any, args: Any, kwargs: Any) -> None:
         s.native(Tensor.retain_grad, t, *args, **kwargs)
         return
     if info.source is None and t.grad_fn is not None:
-        raise Unsupported(
-            "The gradient of a tensor that the function computes is to be retained.",
-            "Return the tensor, and call `retain_grad` outside.",
-        )
+        if s.hooks_break:
+            raise Unsupported(
+                "A tensor that the function computes is to retain its gradient, and leaves it.",
+                "Return the tensor, and call `retain_grad` outside.",
+            )
+        if info.made_of is not None or s.recorder.current.parent is not None:
+            raise Unsupported("The gradient of such a tensor is to be retained.")
+        if not any(x is t for x in s.retained):
+            s.retained.append(t)
+        return
     _check_time(s)
     if info.real is not None and info.real.grad_fn is not None:
         _registered(s, t, "retain_grad", None, None)

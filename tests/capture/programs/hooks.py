@@ -182,12 +182,60 @@ def refused(a, b):
     return a * 2, out
 
 
-@program(lambda: (x(),), breaks=None)
+@program(lambda: (x(),), graphs=1)
 def retained_inside(a):
     b = a.sin()
+    before = b.retains_grad
     b.retain_grad()
     b.cos().sum().backward()
-    return b.grad, a.grad + 1
+    return b.grad, a.grad + 1, before, b.retains_grad
+
+
+@program(lambda: (torch.randn(2, 3, requires_grad=True), torch.randn(3, 2)), graphs=1)
+def retained_over_two_passes(a, w):
+    b = a.sin()
+    b.retain_grad()
+    b.retain_grad()
+    loss = (b.t() * w).sum()
+    loss.backward(retain_graph=True)
+    first = b.grad
+    loss.backward()
+    c = a * 2
+    c.retain_grad()
+    return first, b.grad, b.grad is first, first.stride(), c.grad
+
+
+@program(lambda: (x(),), breaks=None)
+def retained_after_a_hook(a):
+    b = a.sin()
+    b.register_hook(lambda g: g * 2)
+    b.retain_grad()
+    b.cos().sum().backward()
+    return b.grad
+
+
+@program(lambda: (x(),), graphs=1)
+def retained_and_written(a):
+    b = a.sin()
+    b.retain_grad()
+    b.mul_(3)
+    (b * b).sum().backward()
+    b.grad.add_(1)
+    return b.grad
+
+
+@program(lambda: (x(),), breaks=1, graphs=2)
+def retained_and_returned(a):
+    b = a.sin()
+    b.retain_grad()
+    return b, b.cos()
+
+
+@program(lambda: (x(),), graphs=1)
+def retained_for_nobody(a):
+    b = a.sin()
+    b.retain_grad()
+    return b.cos()
 
 
 @program(lambda: (x(), []), graphs=1)

@@ -112,6 +112,8 @@ def own(s: Session, info: TensorInfo, name: str) -> Any:
 def _retains(s: Session, t: Any, info: Any) -> Any:
     if any(h.tensor is t and h.method == "retain_grad" for h in s.hooks):
         return True
+    if any(x is t for x in s.retained):
+        return True
     if info.real is None:
         return False
     return own(s, info, "retains_grad")
