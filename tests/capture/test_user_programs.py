@@ -28,7 +28,7 @@ EXPECTED: dict[str, tuple[int, int]] = {
     "asserts": (3, 1), "isinst_chain": (1, 0), "walrus": (1, 0), "matching": (6, 0),
     "enums": (2, 0), "rnn_loop": (3, 0), "lstm_module": (2, 0), "resnet_block": (2, 0),
     "transformer": (3, 0), "vae": (2, 0), "diffusion": (4, 0), "rope": (2, 0),
-    "early_exit": (3, 5), "metrics": (4, 0), "ctx_managers": (1, 0), "generators": (1, 0),
+    "early_exit": (3, 4), "metrics": (4, 0), "ctx_managers": (1, 0), "generators": (1, 0),
     "sort_things": (1, 0), "counters": (5, 0), "weight_norm": (1, 0), "spectral": (1, 0),
     "hooks": (1, 0), "temperature_sampling": (2, 0), "lr_arg": (2, 0), "manual_adam": (2, 0),
     "warmup": (3, 0), "jacobian": (1, 0), "grad_penalty": (1, 0), "checkpointing": (1, 0),
