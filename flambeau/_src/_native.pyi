@@ -292,6 +292,7 @@ def recorded(
 def came(
     node: Any, grads: tuple[Any, ...], strides: tuple[tuple[int, ...], ...], /
 ) -> list[Any] | None: ...
+def apart(tensors: Sequence[Any], /) -> bool: ...
 
 # ---- backward.c, tape.c: plain backward passes, and what is called while they run ----
 

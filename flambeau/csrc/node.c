@@ -242,6 +242,12 @@ static int record_into(Node *nd, PyObject *sources, PyObject *wanted, PyObject *
         if (!Tensor_Check(t)) PyErr_SetString(PyExc_TypeError, "recorded: what is saved is no tensor");
         if (!Tensor_Check(t) || !(s = fl_saved((Tensor *)t, 0))) return -1;
         PyTuple_SET_ITEM(nd->args, i, s);
+        for (Py_ssize_t j = 0; j < count; j++) if (PyList_GET_ITEM(outs, j) == t) {      /* an output: the node keeps its bytes, not the object */
+            Tensor *o = (Tensor *)t, *held = fl_alias(o, o->ndim, o->sizes, o->strides, o->offset);
+            if (!held) return -1;
+            Py_SETREF(((Saved *)s)->t, held);
+            break;
+        }
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(carrying); i++) {
         Py_ssize_t at = PyLong_AsSsize_t(PyTuple_GET_ITEM(carrying, i));
@@ -301,8 +307,29 @@ static PyObject *f_came(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     for (Py_ssize_t i = 0; all && i < grads; i++) PyList_SET_ITEM(all, kept + i, Py_NewRef(PyTuple_GET_ITEM(a[1], i)));
     return all;
 }
+/* apart(tensors): whether all are tensors, and no two of one storage. */
+static PyObject *f_apart(PyObject *m, PyObject *seq) {
+    PyObject *f = PySequence_Fast(seq, "apart: expected a sequence");
+    if (!f) return NULL;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(f), size = 16, found = 1;
+    void *few[128], **table = few;
+    while (size < 2 * n) size *= 2;
+    if (size > 128 && !(table = PyMem_Malloc(size * sizeof *table))) { Py_DECREF(f); return PyErr_NoMemory(); }
+    memset(table, 0, size * sizeof *table);
+    for (Py_ssize_t i = 0; found && i < n; i++) {
+        PyObject *o = PySequence_Fast_GET_ITEM(f, i);
+        void *cell = Tensor_Check(o) ? (void *)((Tensor *)o)->storage : NULL;
+        size_t at = ((size_t)cell >> 4) * 0x9E3779B97F4A7C15u >> 20 & (size - 1);
+        while (table[at] && table[at] != cell) at = (at + 1) & (size - 1);
+        found = cell && table[at] != cell;
+        table[at] = cell;
+    }
+    if (table != few) PyMem_Free(table);
+    Py_DECREF(f);
+    return PyBool_FromLong(found);
+}
 static PyObject *f_sequence(PyObject *m, PyObject *u) { return PyLong_FromLongLong(sequence); }
-static PyMethodDef functions[] = {{"node", (PyCFunction)f_node, METH_FASTCALL}, {"saved", f_saved, METH_VARARGS}, {"recorded", (PyCFunction)f_recorded, METH_FASTCALL}, {"came", (PyCFunction)f_came, METH_FASTCALL}, {"sequence", f_sequence, METH_NOARGS}, {0}};
+static PyMethodDef functions[] = {{"node", (PyCFunction)f_node, METH_FASTCALL}, {"saved", f_saved, METH_VARARGS}, {"recorded", (PyCFunction)f_recorded, METH_FASTCALL}, {"came", (PyCFunction)f_came, METH_FASTCALL}, {"apart", f_apart, METH_O}, {"sequence", f_sequence, METH_NOARGS}, {0}};
 
 int fl_node_init(PyObject *m) {
     PyType_Slot slots[] = {{Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear}, {Py_tp_getset, getset},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 import flambeau as torch
 from flambeau._functorch.aot_autograd import aot_function as through_back_ends
+from flambeau._src import _native
 from flambeau._src.compiler.aot import aot_function, own_compiler
 from flambeau._src.util.log import counters
 
@@ -127,6 +130,50 @@ def test_double_backward_is_refused() -> None:
     torch.testing.assert_close(g, x.cos())
     with pytest.raises(RuntimeError, match="does not currently support double backward"):
         g.sum().backward()
+
+
+def test_a_saved_result_holds_no_cycle() -> None:
+    """Without a backward the memory of what was saved goes with the result, not with the collector;
+    and who goes back through the gradient is refused still."""
+    f = aot_function(lambda x: (x * 2).exp())
+    x = leaves((64, 64))[0]
+    for hooks in (False, True):
+        f(x)
+        gc.collect()
+        gc.disable()
+        try:
+            if hooks:
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.clone()):
+                    out = f(x)
+            else:
+                out = f(x)
+            gone = weakref.ref(out.grad_fn)
+            del out
+            assert gone() is None
+        finally:
+            gc.enable()
+    y = f(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    assert torch.equal(g, 2 * y)
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(g.sum(), x)
+    f(x).add_(1)  # a result that nobody goes back through may be changed
+    out = f(x)
+    out.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_tensors_apart() -> None:
+    x, y = torch.rand(4), torch.rand(4)
+    many = [torch.rand(2) for _ in range(200)]
+    assert _native.apart([])
+    assert _native.apart((x, y, *many))
+    assert not _native.apart([x, y, *many, y[1:]])
+    assert not _native.apart([x, y, x])
+    assert not _native.apart([x, 3])
+    with pytest.raises(TypeError):
+        _native.apart(3)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])

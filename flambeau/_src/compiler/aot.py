@@ -101,12 +101,14 @@ class _Second:
 SECOND = _Second()
 
 
-def _refusing(run: Callable[..., Any], given: list[Any], through: Sequence[Any]) -> tuple[Any, ...]:
+def _refusing(
+    run: Callable[..., Any], given: list[Any], through: Sequence[Any], always: bool = False
+) -> tuple[Any, ...]:
     """The gradients under `create_graph`: an error for who goes back through them."""
     with state.GradMode(False), state.Suspended(state.AUTOCAST):
         found = tuple(run(given))
     inputs = [t for t in through if isinstance(t, Tensor) and t.requires_grad]
-    if inputs:
+    if inputs or always:
         node = _native.node(CompiledFunctionBackward, SECOND, inputs)
         node.num_outputs = len(found)
         for nr, g in enumerate(found):
@@ -137,7 +139,11 @@ class Entry:
         )
         self.quiet = not (joint.carrying or joint.spent)
         # C records the node, and puts together what its backward is given.
-        self.simple = self.direct and self.plain and not joint.spent and bool(joint.carrying)
+        self.recorded_in_c = self.plain and not joint.spent and bool(joint.carrying)
+        self.simple = self.direct and self.recorded_in_c
+        # The node saves results of its own, as bytes: they don't ask for its gradient themselves.
+        saved = set(cut.saved)
+        self.saves_results = any(joint.outputs[place] in saved for place in joint.carrying)
         self.wanted, self.carrying = tuple(joint.wanted), tuple(joint.carrying)
         self.strides = () if self.sized else tuple(tuple(stride) for _, stride in self.places)
 
@@ -152,56 +158,47 @@ class Entry:
                 return self._flat(inputs)
         if not self.simple:
             return self._flat(inputs)
-        found, n = self.forward(inputs), self.n_outputs
-        if not state.get_grad():
-            return list(found[:n])
-        if state.thread.saved_hooks:
-            return self._recorded(inputs, found)
-        return _native.recorded(
-            CompiledFunctionBackward, COMPILED, self, inputs, self.wanted, found, n, self.carrying
-        )
+        return self._recorded(inputs, self.forward(inputs))
 
     def _flat(self, inputs: Sequence[Tensor]) -> list[Any]:
-        joint, n = self.joint, self.n_outputs
+        joint = self.joint
         if self.direct:
-            found = self.forward(inputs)
-            if not self.quiet and state.get_grad():
-                return self._recorded(inputs, found)
-            return list(found[:n]) if len(found) > n else found
+            return self._recorded(inputs, self.forward(inputs))
         sources: Sequence[Tensor] = inputs
         if joint.bases:
             sources = [*inputs, *[b.make(inputs) for b in joint.bases]]
             inputs = [sources[i] for i in joint.order]  # type: ignore[union-attr]
-        values = list(self.forward(inputs))
-        outs, saved = values[:n], values[n:]
-        if state.get_grad():
-            self._record(sources, outs, saved)
-            self._mark_spent(outs)
-        for i, place in joint.written:
-            _write(sources[i], outs[place])
+        outs = self._recorded(sources, self.forward(inputs))
+        if joint.written:
+            _write(joint.written, sources, outs)
         for i, steps in joint.reshaped:
             for step in steps:
                 dispatch(_inplace(step.op), (sources[i], *Slot.filled(step.rest, outs)))
         return [_result(r, sources, outs) for r in joint.results]
 
-    def _recorded(self, inputs: Sequence[Tensor], found: Sequence[Any]) -> list[Any]:
+    def _recorded(self, sources: Sequence[Tensor], found: Sequence[Any]) -> list[Any]:
         """The outputs among what the forward gave, with their history."""
-        outs = list(found[: self.n_outputs])
-        self._record(inputs, outs, list(found[self.n_outputs :]))
+        n = self.n_outputs
+        if self.quiet or not state.get_grad():
+            return list(found[:n]) if len(found) > n else found  # type: ignore[return-value]
+        if self.recorded_in_c and not state.thread.saved_hooks:
+            return _native.recorded(
+                CompiledFunctionBackward, COMPILED, self, sources, self.wanted, found, n,
+                self.carrying,
+            )  # fmt: skip
+        outs = list(found[:n])
+        self._record(sources, outs, found[n:])
         self._mark_spent(outs)
         return outs
 
-    def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: list[Any]) -> None:
+    def _record(self, sources: Sequence[Tensor], outs: list[Any], saved: Sequence[Any]) -> None:
         joint = self.joint
         if not joint.carrying:
             return
         node = _native.node(CompiledFunctionBackward, COMPILED, [sources[i] for i in joint.wanted])
         node.num_outputs = len(joint.carrying)
         node.ctx = self
-        if self.plain and not state.thread.saved_hooks:
-            node.args = tuple(map(_native.saved, saved))
-        else:
-            node.args = self._kept(outs, saved)
+        node.args = self._kept(outs, saved)
         others = [*map(id, sources), *map(id, outs)]
         for nr, place in enumerate(joint.carrying):
             out = outs[place]
@@ -211,8 +208,11 @@ class Entry:
 
     def _kept(self, outs: list[Any], saved: Sequence[Any]) -> tuple[Any, ...]:
         kept: list[Any] = []
+        own = set(map(id, outs))
         for t in saved:
             if isinstance(t, Tensor):
+                # Of a result the bytes, not the object: that one holds the node.
+                t = _native.alias(Tensor, t) if id(t) in own else t
                 s = _native.saved(t)
                 if state.thread.saved_hooks:
                     pack(s, t)
@@ -255,7 +255,7 @@ class Entry:
             run = self._by_operators
         if state.get_grad():
             through = (*grads, *saved)
-            return _refusing(run, given, through)
+            return _refusing(run, given, through, self.saves_results)
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
                 return tuple(run(given))
@@ -344,12 +344,18 @@ def entry_for(joint: Joint, cut: Cut, compile_: Compile) -> Entry:
     return (Entry if joint.layout is None else WholeEntry)(joint, cut, compile_)
 
 
-def _write(target: Tensor, value: Tensor) -> None:
-    if value.requires_grad:
-        aten.copy_(target, value)
-    else:
-        with state.GradMode(False):
-            aten.copy_(target, value)
+def _write(
+    places: Sequence[tuple[int, int]], sources: Sequence[Tensor], outs: Sequence[Tensor]
+) -> None:
+    """Written inputs get their values; what has no history is written without one."""
+    grad = state.set_grad(False)
+    try:
+        for i, place in places:
+            value = outs[place]
+            state.set_grad(grad and value.requires_grad)
+            aten.copy_(sources[i], value)
+    finally:
+        state.set_grad(grad)
 
 
 def _inplace(op: Any) -> Any:
@@ -397,7 +403,7 @@ class Region:
             tensors = [inputs[i] for i in self.places]
         if self.alike:
             return tuple(self.entry.flat(tensors))
-        shared: Any = sharing(tensors)
+        shared: Any = () if _native.apart(tensors) else sharing(tensors)
         entry = self.entries.get(shared)
         if entry is None and self.sized:  # traced for symbolic sizes without this sharing
             shared = (shared, *(tuple(v.shape) if isinstance(v, Tensor) else v for v in tensors))

@@ -80,14 +80,15 @@ class Network:
                 total += amount
         return total
 
-    def near(self, source: int) -> set[int]:
-        """The source's side of a minimum cut, after `maximum`."""
-        found = {source}
-        stack = [source]
+    def far(self, sink: int) -> set[int]:
+        """The sink's side of a minimum cut, after `maximum`: of several cuts, the one that is
+        nearest to the sink."""
+        found = {sink}
+        stack = [sink]
         while stack:
             for arc in self.out[stack.pop()]:
                 w = self.head[arc]
-                if self.room[arc] and w not in found:
+                if self.room[arc ^ 1] and w not in found:
                     found.add(w)
                     stack.append(w)
         return found

@@ -281,8 +281,9 @@ def min_cut_partition(joint: Joint, aggressive: bool = False) -> Cut:
     again = _made_again(joint, forward)
     network, number = _network(joint, early, needed, forward, written, aggressive, again)
     network.maximum(0, 1)
-    near = network.near(0)
-    saved = [n for n, v in number.items() if v in near and v + 1 not in near]
+    # Of equal cuts the one nearest to the backward: it computes the least again.
+    far = network.far(1)
+    saved = [n for n, v in number.items() if v not in far and v + 1 in far]
     stop = {*saved, *joint.tangents}
     backward = _ancestors(ends, stop)
     forward |= _ancestors(saved)
