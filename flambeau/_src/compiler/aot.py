@@ -101,14 +101,12 @@ class _Second:
 SECOND = _Second()
 
 
-def _refusing(
-    run: Callable[..., Any], given: list[Any], through: Sequence[Any], always: bool = False
-) -> tuple[Any, ...]:
+def _refusing(run: Callable[..., Any], given: list[Any], through: Sequence[Any]) -> tuple[Any, ...]:
     """The gradients under `create_graph`: an error for who goes back through them."""
     with state.GradMode(False), state.Suspended(state.AUTOCAST):
         found = tuple(run(given))
     inputs = [t for t in through if isinstance(t, Tensor) and t.requires_grad]
-    if inputs or always:
+    if inputs:
         node = _native.node(CompiledFunctionBackward, SECOND, inputs)
         node.num_outputs = len(found)
         for nr, g in enumerate(found):
@@ -254,8 +252,12 @@ class Entry:
         if any(map(_bits, tensors)) and _seen(tensors):
             run = self._by_operators
         if state.get_grad():
-            through = (*grads, *saved)
-            return _refusing(run, given, through, self.saves_results)
+            through = [*grads, *saved]
+            if self.saves_results:
+                result = _native.alias(Tensor, given[-1])
+                result._set_history(node, 0, True)
+                through.append(result)
+            return _refusing(run, given, through)
         if state.get_active() & state.AUTOCAST:
             with state.Suspended(state.AUTOCAST):
                 return tuple(run(given))
