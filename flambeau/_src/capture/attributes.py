@@ -147,6 +147,7 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
         return _from_class(s, obj, kind, known, name, attr)
     if known is not None:
         s.heap.lacks_attribute(known, name)
+        s.modules.lacks(known, name)
     text = f"'{kind.__name__}' object has no attribute '{name}'"
     return s.raise_(AttributeError(text, name=name, obj=None))
 

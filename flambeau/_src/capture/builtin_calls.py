@@ -971,4 +971,6 @@ def module_call(s: Session, module: Any) -> Any:
         return None
     if type(module)._compiled_call_impl is not None:
         return None
+    if known is not None:
+        s.modules.without_hooks(known, call.__globals__)
     return attributes.get(s, module, "forward")

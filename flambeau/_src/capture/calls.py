@@ -139,6 +139,7 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return s.recorder.call(fn, fn, args, kwargs)
     substitute = options.substitutes.get(fn)
     if substitute is not None:
+        _enter_inner(s, fn, substitute)
         fn, code = substitute, substitute.__code__
     kind = library.kind_of_code(code)
     if kind == library.FACT:
@@ -146,6 +147,14 @@ def _function(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if kind == library.LEAF:
         return _leaf(s, fn, args, kwargs)
     return inline(s, fn, args, kwargs)
+
+
+def _enter_inner(s: Session, fn: Any, substitute: Any) -> None:
+    """What a compiled function was compiled from, found by the function."""
+    if fn.__dict__.get("_torchdynamo_inline") is substitute:
+        source = s.heap.find(fn)
+        if source is not None:
+            s.heap.enter(substitute, AttrSource(source, "_torchdynamo_inline"))
 
 
 def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -131,6 +131,8 @@ class CaptureOptions:
             tell are symbols; otherwise they end the graph.
         sizes: for None: the sizes of tensors by source in earlier calls of the code (and numbers),
             None where they changed; kept from one capture to the next.
+        modules: the modules that earlier calls of the code had, by source and class, kept from one
+            capture to the next; None: each version is for the very modules that it met.
         is_disabled: whether a function must not be captured.
         refused: functions that end the graph.
         leaves: functions that are one node of the graph although they are Python.
@@ -150,6 +152,7 @@ class CaptureOptions:
     scalars: bool = False
     shapes: bool = False
     sizes: dict[str, list[Any]] | None = None
+    modules: dict[Any, Any] | None = None
     is_disabled: Callable[[Any], bool] | None = None
     leaves: set[Any] = field(default_factory=set)
     refused: set[Any] = field(default_factory=set)

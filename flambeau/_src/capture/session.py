@@ -142,6 +142,7 @@ class Session:
     def close(self) -> None:
         """Let go of the program's objects: what a capture has met must not live on by it."""
         self.heap.forget()
+        self.modules.read.clear()
         self.tensors.clear()
         self.raised.clear()
         self.hooks.clear()

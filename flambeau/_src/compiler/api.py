@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from flambeau._src.capture import frames
@@ -191,9 +192,13 @@ class Recipe:
 Recipe.__module__ = "flambeau._dynamo.eval_frame"  # pickles of compiled modules name it
 
 
+#: Codes of functions that call a module, by its class and what is called of it.
+_CALLING: weakref.WeakKeyDictionary[type, dict[Any, CodeType]] = weakref.WeakKeyDictionary()
+
+
 def _entered(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn` itself where it has a frame of its own; else a function whose frame calls it. Its code
-    is made for it alone: what is compiled for one module says nothing of another."""
+    """`fn` itself where it has a frame of its own; else a function whose frame calls it. Modules of
+    one class share its code: what is compiled for one may serve the others."""
     if isinstance(fn, FunctionType):
         offer(fn.__code__)
         return fn
@@ -202,10 +207,15 @@ def _entered(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*args, **kwargs)
 
     name = getattr(fn, "__name__", type(fn).__name__)
-    inner.__code__ = inner.__code__.replace(
-        co_name=name, co_qualname=name, co_filename=stand_for(fn)
-    )
-    offer(inner.__code__)
+    module = getattr(fn, "__self__", fn)
+    shared = _CALLING.setdefault(type(module), {}) if _nn_module(module) else {}
+    called = getattr(getattr(fn, "__func__", None), "__code__", None)
+    code = shared.get(called)
+    if code is None:
+        code = inner.__code__.replace(co_name=name, co_qualname=name, co_filename=stand_for(fn))
+        shared[called] = code
+    inner.__code__ = code
+    offer(code)
     return inner
 
 

@@ -87,6 +87,7 @@ class _Known:
     missed: int = 0  # such calls that fit none of them
     sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
     capped: bool = False  # that has been said
+    modules: dict[Any, Any] = field(default_factory=dict)  # that were met, by source and class
     calls: int = 0
 
 
@@ -342,6 +343,7 @@ class _Frame:
             scalars=compiler.options.fullgraph or DYNAMO.get("capture_scalar_outputs"),
             shapes=compiler.options.fullgraph or DYNAMO.get("capture_dynamic_output_shape_ops"),
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
+            modules=self.known.modules,
             is_disabled=told.is_disabled,
             leaves=told.LEAVES,
             refused=told.BREAKS,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import linecache
 import logging
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flambeau._src.capture import frames
+from flambeau._src.capture.guards import Kind
+from flambeau._src.capture.library import is_module
 from flambeau._src.compiler import errors, logs, told
 from flambeau._src.compiler.backends import BackEnd, lookup
 from flambeau._src.compiler.history import COUNTERS
@@ -16,14 +19,28 @@ from flambeau._src.compiler.stance import STANCE
 __all__ = ["chosen", "may_recompile", "reasons", "stance_allows"]
 
 
-def reasons(frame: Any) -> list[str]:
-    """For each version, newest first: which guard failed, and the user's line that it is for."""
-    found = []
+def _failing(frame: Any) -> Iterator[tuple[Any, int, str]]:
+    """The versions, newest first, with the number and the text of the guard that failed."""
     for entry in reversed(frame.known.entries):
         failing = entry.checker.explain(frame.arguments, frame.globals)
-        if failing is None:
-            continue
-        index, text = failing
+        if failing is not None:
+            yield (entry, *failing)
+
+
+def _of_others(failing: list[tuple[Any, int, str]]) -> int:
+    """How many versions are for another module than the one that is called."""
+    guards = [entry.guards[index] for entry, index, _ in failing if 0 <= index < len(entry.guards)]
+    return sum(g.kind is Kind.ID and (g.gone or is_module(g.expected)) for g in guards)
+
+
+def reasons(frame: Any) -> list[str]:
+    """For each version, newest first: which guard failed, and the user's line that it is for."""
+    return _in_words(_failing(frame))
+
+
+def _in_words(failing: Iterable[tuple[Any, int, str]]) -> list[str]:
+    found = []
+    for entry, index, text in failing:
         line = f"{entry.id}: {text}"
         where = entry.guards[index].where if 0 <= index < len(entry.guards) else None
         if where is not None:
@@ -47,7 +64,8 @@ def may_recompile(frame: Any) -> bool:
         FailOnRecompileLimitHit: the limit is hit with fullgraph or the switch of that name.
     """
     code, known, compiler = frame.code, frame.known, frame.compiler
-    why = reasons(frame)
+    failing = list(_failing(frame))
+    why = _in_words(failing)
     file, line, name = told.place(code.co_filename, code.co_firstlineno, code.co_name)
     text = (
         f"Recompiling function {name} in {file}:{line}\n"
@@ -57,31 +75,35 @@ def may_recompile(frame: Any) -> bool:
         raise errors.RecompileError(text)
     logs.show("recompiles", text, frame.entry)
     COUNTERS["recompiles"][f"{name} {file}:{line}"] += 1
-    limit = compiler.options.recompile_limit or DYNAMO.get("recompile_limit")
-    if len(known.entries) < limit:
-        return True
+    switch, limit = "recompile_limit", compiler.options.recompile_limit
+    limit = limit or DYNAMO.get(switch)
+    if len(known.entries) - _of_others(failing) < limit:
+        switch = "accumulated_recompile_limit"
+        limit = DYNAMO.get(switch)
+        if len(known.entries) < limit:
+            return True
     fail = [name for name in ("fail_on_recompile_limit_hit",) if DYNAMO.get(name)]
     fail += ["fullgraph=True"] if compiler.options.fullgraph else []
     if not fail:  # until a reset, as in torch; one that fails, fails each time
         frames.rest(code, compiler.key, -1)
     if not known.capped:
         known.capped = True
-        _announce(frame, limit, why)
+        _announce(frame, switch, limit, why)
     if fail:
         raise errors.FailOnRecompileLimitHit(f"Hard failure due to {fail[0]}")
     return False
 
 
-def _announce(frame: Any, limit: int, why: list[str]) -> None:
+def _announce(frame: Any, switch: str, limit: int, why: list[str]) -> None:
     code = frame.code
     file, line, name = told.place(code.co_filename, code.co_firstlineno, code.co_name)
     logs.tell(
         logging.WARNING,
-        f"torch._dynamo hit config.recompile_limit ({limit})\n"
+        f"torch._dynamo hit config.{switch} ({limit})\n"
         f"   function: {name!r} ({file}:{line})\n"
         f"   last reason: {why[0] if why else 'no guard failed'}\n"
         "From here on, calls that fit no compiled version run eager. Make the value in that guard "
-        "constant, pass it as a tensor, or raise torch._dynamo.config.recompile_limit. "
+        f"constant, pass it as a tensor, or raise torch._dynamo.config.{switch}. "
         'To log all recompilation reasons, use TORCH_LOGS="recompiles".',
     )
     COUNTERS["unimplemented"]["recompile limit"] += 1

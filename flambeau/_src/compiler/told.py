@@ -11,7 +11,7 @@ from contextlib import ContextDecorator
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
-from flambeau._src.capture.library import PLAIN, kind_of_code
+from flambeau._src.capture.library import PLAIN, is_module_code, kind_of_code
 from flambeau._src.core.tensor import Tensor
 
 __all__ = [
@@ -70,6 +70,7 @@ _LEFT_ALONE = frozenset(
 )  # fmt: skip
 #: Parts of the library whose functions are programs like the user's.
 _PROGRAMS = ("nn" + os.sep, "optim" + os.sep, "distributions" + os.sep)
+_CALLS = frozenset({"__call__", "_wrapped_call_impl", "_call_impl"})
 _files: dict[str, bool] = {}
 _offered: dict[int, Any] = {}
 
@@ -122,6 +123,8 @@ def may_capture(code: CodeType, everything: bool = False) -> bool:
     found = _files.get(file)
     if found is None:
         found = _files[file] = _capturable(code)
+    if found and code.co_name in _CALLS and is_module_code(code):
+        return False  # all modules share it: what it calls is offered
     return found and code.co_name != "<module>"
 
 

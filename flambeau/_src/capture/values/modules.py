@@ -1,4 +1,10 @@
-"""Modules: their attributes are read under one guard, the clock of mutations."""
+"""Modules: their attributes are read under one guard, the clock of mutations.
+
+That guard holds for the very modules that were captured. Where a code has met another module of the
+same class at the same place (the blocks of a model, each compiled by itself), the module is taken
+by its structure: it is an object like others, each thing that is read of it has its own guard, and
+one version serves all modules that are built alike.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +12,48 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts
-from flambeau._src.capture.source import AttrSource, ItemSource, Source
+from flambeau._src.capture.source import AttrSource, ItemSource, ModuleSource, Source
 
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Known
     from flambeau._src.capture.session import Session
 
-__all__ = ["Modules"]
+__all__ = ["Met", "Modules"]
 
 _TABLES = ("_parameters", "_buffers", "_modules")
+_STRUCTURES = 4  # modules of a class at a place that are taken by their structure
+
+
+class Met:
+    """The modules of a class that captures of a code met at a place.
+
+    The first has a version of its own, with the quick guard; so has a second that follows when it
+    has ended (a model in each cell of a notebook). Others are taken by their structure, and where
+    that fitted several times no later one, again each for itself.
+    """
+
+    __slots__ = ("alike", "ended", "last")
+
+    def __init__(self, module: Any) -> None:
+        self.last, self.ended = weakref.ref(module), 0
+        self.alike: list[weakref.ref[Any]] = []
+
+    def meets(self, module: Any) -> bool:
+        """Note a module (attempts are made again). Whether to take it by its structure."""
+        if any(ref() is module for ref in self.alike):
+            return True
+        before = self.last()
+        if before is module:
+            return False
+        self.last = weakref.ref(module)
+        if before is None:
+            self.ended += 1
+            if self.ended == 1 and not self.alike:
+                return False
+        if len(self.alike) == _STRUCTURES:
+            return False
+        self.alike.append(self.last)
+        return True
 
 
 class Modules:
@@ -29,12 +68,18 @@ class Modules:
         self.facts: ModuleFacts | None = None
         self.read: dict[int, Known] = {}
         self.places: set[Source] = set()  # their sources
+        self.alike: set[Source] = set()  # of modules that are taken by their structure
 
     def enter(self, known: Known) -> None:
         """Guard a module, by identity at a root and by its owner's stamps below."""
         session = self.session
         guard = Guard(Kind.ID, known.source, known.real, "", session.where())
         self.read[id(known.real)] = known
+        if self._varies(known):
+            self.alike.add(known.source)
+            session.heap.guard(Kind.TYPE, known.source, type(known.real))
+            session.heap.distinct.append(known.source)
+            return
         self.places.add(known.source)
         facts = self.facts
         if facts is None:
@@ -48,18 +93,55 @@ class Modules:
         facts.modules.append(weakref.ref(known.real))
         facts.stamps.append(_stamp(known.real))
 
+    def _varies(self, known: Known) -> bool:
+        """Whether a module is taken by its structure: what it is found in is, or earlier calls had
+        other modules of its class there (of those that have ended, two)."""
+        source = known.source
+        if self._owner(source) in self.places:
+            return False
+        if any(step in self.alike for step in source.path()):
+            return True
+        seen = self.session.options.modules
+        if seen is None:
+            return False
+        key = (source, type(known.real))
+        met = seen.get(key)
+        if met is None:
+            met = seen[key] = Met(known.real)
+        return bool(met.meets(known.real))
+
+    def is_alike(self, known: Known) -> bool:
+        """Whether the module is taken by its structure."""
+        return known.source in self.alike
+
+    def without_hooks(self, known: Known, globals_: dict[str, Any]) -> None:
+        """Guard that a call of the module is one of its `forward`."""
+        guard, source = self.session.heap.guard, known.source
+        everywhere = AttrSource(ModuleSource(globals_["__name__"]), "_any_global")
+        guard(Kind.LENGTH, everywhere, 0)
+        if source in self.alike:
+            guard(Kind.LENGTH, AttrSource(source, "_hooked", raw=True), 0)
+            guard(Kind.NO_KEY, AttrSource(source, "__dict__"), "_compiled_call_impl")
+
+    def lacks(self, known: Known, name: str) -> None:
+        """Guard that no table of a module taken by its structure has the name."""
+        if known.source in self.alike:
+            for table in _TABLES:
+                if name not in known.real.__dict__[table]:
+                    place = AttrSource(known.source, table, raw=True)
+                    self.session.heap.guard(Kind.NO_KEY, place, name)
+
     def owns(self, source: Source) -> bool:
         """Whether the source is an entry of a module's own attributes or tables."""
+        return self._owner(source) in self.places
+
+    @staticmethod
+    def _owner(source: Source) -> Source | None:
+        """The place of the module whose attribute or entry of a table is found at the source."""
         base = source.base
         if isinstance(source, ItemSource) and isinstance(base, AttrSource):
-            if base.name not in _TABLES or base.base is None:
-                return False
-            owner: Source | None = base.base
-        elif isinstance(source, AttrSource):
-            owner = base
-        else:
-            return False
-        return owner in self.places
+            return base.base if base.name in _TABLES else None
+        return base if isinstance(source, AttrSource) else None
 
     def _is_table(self, source: Source) -> bool:
         return (
@@ -73,6 +155,9 @@ class Modules:
             return AttrSource(known.source, name, raw=True)
         for table in _TABLES:
             if name in d[table]:
+                if known.source in self.alike:
+                    self.session.heap.lacks_attribute(known, name)
+                    self.lacks(known, name)
                 return ItemSource(AttrSource(known.source, table, raw=True), name)
         return None
 
