@@ -4,12 +4,16 @@ Each module runs twice, in processes of their own: plain, and with every Python 
 thread offered to the compiler (back end "eager"), whether or not it meets a tensor. What the
 evaluator makes of code that nobody wrote for it must fail no test that passed, and end no process.
 Printed: how many frames were captured, whole or with breaks, and why the others were not.
+
+The record, all modules of the list on several Pythons at one commit, two at a time:
+``python -m tests.capture.soundness --record-all --jobs 2 --pythons python3.11 python3.12 ...``
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import concurrent.futures
 import contextlib
 import faulthandler
 import importlib
@@ -175,6 +179,58 @@ def _row(name: str, found: dict[str, Any]) -> str:
     )
 
 
+def record_all(pythons: list[str], jobs: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Every module of the list under every interpreter, `jobs` at a time, in place of what was
+    recorded; those that took longest begin."""
+    versions = {
+        subprocess.run(
+            [python, "-c", "import sys; print('.'.join(map(str, sys.version_info[:3])))"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip(): python for python in pythons
+    }  # fmt: skip
+    before = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
+
+    def seconds(task: tuple[str, str]) -> float:
+        return float(before.get(task[0], {}).get(task[1], {}).get("captured_s", 0))
+
+    def one(task: tuple[str, str]) -> dict[str, Any]:
+        version, name = task
+        command = [versions[version], "-m", "tests.capture.soundness", name, "--json"]
+        command += ["--seconds", str(given.seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            raise RuntimeError(f"{name} on {version}: {done.stderr[-3000:]}") from None
+        print(f"{version:8}{_row(name, found)}", flush=True)
+        return found
+
+    tasks = [(version, name) for version in versions for name in MODULES]
+    made: dict[str, Any] = {version: dict.fromkeys(MODULES) for version in versions}
+    commit = _commit()
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(one, t): t for t in sorted(tasks, key=seconds, reverse=True)}
+        for future in concurrent.futures.as_completed(futures):
+            version, name = futures[future]
+            made[version][name] = future.result()
+    if _commit() != commit:
+        raise RuntimeError(f"the tree changed while it was recorded: {commit}, {_commit()}")
+    RECORDS.write_text(json.dumps({"commit": commit, **made}, indent=1) + "\n")
+    return made
+
+
+def _commit() -> str:
+    """The commit that is checked out, and whether files differ from it (the record aside)."""
+    asked = [["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ".", ":!bench/results"]]
+    head, changed = (
+        subprocess.run(
+            ["git", *command], cwd=RECORDS.parents[2], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for command in asked
+    )
+    return f"{head}, with changes" if changed else head
+
+
 def show(records: dict[str, dict[str, Any]], top: int) -> None:
     """The table of all that is recorded, by version of Python, and the commonest reasons."""
     for version, modules in sorted(records.items()):
@@ -211,7 +267,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600, help="for a module")
     parser.add_argument("--text", type=int, default=300, help="characters of a failure's text")
     parser.add_argument("--top", type=int, default=12, help="reasons")
-    parser.add_argument("--record", action="store_true", help=f"into {RECORDS.name}")
+    parser.add_argument("--json", action="store_true", help="print one module's as JSON")
+    parser.add_argument("--record-all", action="store_true", help=f"the list into {RECORDS.name}")
+    parser.add_argument("--pythons", nargs="+", default=[sys.executable], help="to record on")
+    parser.add_argument("--jobs", type=int, default=2, help="modules at a time, of a record")
     parser.add_argument("--table", action="store_true", help="only show what is recorded")
     given = parser.parse_args()
     modules = {"quick": QUICK, "more": MORE}.get(given.modules[0], given.modules)
@@ -220,27 +279,25 @@ def main() -> int:
             found = run(given.run == "captured", given.modules, given.only, given.seconds)
         print(json.dumps(found))
         return 0
-    if given.table:
-        show(json.loads(RECORDS.read_text()), given.top)
+    if given.json:
+        with contextlib.redirect_stdout(sys.stderr):
+            found = compare(given.modules[0], given)
+        print(json.dumps(found))
         return 0
-    version = ".".join(map(str, sys.version_info[:3]))
+    if given.table:
+        recorded = json.loads(RECORDS.read_text())
+        print(f"at {recorded.pop('commit', 'several commits')}")
+        show(recorded, given.top)
+        return 0
     print(_HEAD)
-    here: dict[str, dict[str, Any]] = {}
-    for name in modules:
-        here[name] = compare(name, given)
-        if given.record:
-            record(version, name, here[name])
-    show({version: here}, given.top)
-    return int(any(found["new"] or found["failed_in_compiler"] for found in here.values()))
-
-
-def record(version: str, name: str, found: dict[str, Any]) -> None:
-    """Put one module's result with those of others, in the order of the list."""
-    known = json.loads(RECORDS.read_text()) if RECORDS.exists() else {}
-    modules = {**known.get(version, {}), name: found}
-    order = {m: i for i, m in enumerate([*MODULES, *MORE])}
-    known[version] = dict(sorted(modules.items(), key=lambda kv: order.get(kv[0], len(order))))
-    RECORDS.write_text(json.dumps(known, indent=1) + "\n")
+    if given.record_all:
+        records = record_all(given.pythons, given.jobs, given)
+    else:
+        version = ".".join(map(str, sys.version_info[:3]))
+        records = {version: {name: compare(name, given) for name in modules}}
+    show(records, given.top)
+    founds = [found for modules in records.values() for found in modules.values()]
+    return int(any(found["new"] or found.get("failed_in_compiler") for found in founds))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -85,7 +86,8 @@ def may_recompile(frame: Any) -> bool:
     fail = [name for name in ("fail_on_recompile_limit_hit",) if DYNAMO.get(name)]
     fail += ["fullgraph=True"] if compiler.options.fullgraph else []
     if not fail:  # until a reset, as in torch; one that fails, fails each time
-        frames.rest(code, compiler.key, -1)
+        # what it calls is left alone too, unless all that runs is asked for
+        frames.rest(code, compiler.key, sys.maxsize if compiler.options.everything else -1)
     if not known.capped:
         known.capped = True
         _announce(frame, switch, limit, why)
