@@ -139,7 +139,7 @@ def _by_classes(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) ->
     if inplace is not None:
         first = overriding.method(s, a, inplace[1]) or first
     asks = [(first, a, b), (overriding.method(s, b, backward), b, a)]
-    if issubclass(overriding.kind_of(s, b), overriding.kind_of(s, a)):
+    if overriding.kind_of(s, a) in overriding.kind_of(s, b).__mro__:
         asks.reverse()
     for method, x, y in asks:
         if method is not None:
@@ -255,9 +255,9 @@ def _protocol(s: Session, plain: str, a: Any, b: Any, symbol: str) -> Any:
     second = attributes.special(tb, backward)
     if (
         ta is not tb
-        and issubclass(tb, ta)
+        and ta in tb.__mro__  # classes that are registered with an ABC do not come first
         and second is not None
-        and (second is not attributes.special(ta, backward))
+        and (plain in _COMPARING or second is not attributes.special(ta, backward))
     ):
         out = _ask(s, second, b, a)
         if out is not NotImplemented:
