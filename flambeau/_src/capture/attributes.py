@@ -449,9 +449,7 @@ def _of_generator(s: Session, gen: Any, name: str) -> Any:
 
 def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
     """`super(cls, self_).name`."""
-    kind = (
-        self_ if isinstance(self_, type) and cls in self_.__mro__ else classes.type_of(s, self_)
-    )
+    kind = self_ if isinstance(self_, type) and cls in self_.__mro__ else classes.type_of(s, self_)
     mro = kind.__mro__
     for base in mro[mro.index(cls) + 1 :]:
         attr = base.__dict__.get(name, MISSING)

@@ -469,7 +469,7 @@ def _exception(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _exc_info(s: Session, args: Any, kwargs: Any) -> Any:
     error = _exception(s, args, kwargs)
-    return (None, None, None) if error is None else (type(error), error, error.__traceback__)
+    return (None, None, None) if error is None else classes.raised(s, error)
 
 
 def _print(s: Session, args: Any, kwargs: Any) -> Any:

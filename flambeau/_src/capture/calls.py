@@ -327,6 +327,7 @@ def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return handler(s, args, kwargs)
     if classes.is_native_class(cls):
         return _native_class(s, cls, args, kwargs)
+    classes.check_end(cls)
     if (
         issubclass(cls, BaseException)
         and cls.__init__ is not object.__init__
@@ -563,6 +564,8 @@ def _native_classmethod(
 def _native_new(s: Session, base: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`base.__new__(cls, ...)`."""
     cls = args[0]
+    if isinstance(cls, type):
+        classes.check_end(cls)
     if base is object:
         return s.heap.made(s.native(object.__new__, cls))
     if base in NATIVE or issubclass(base, BaseException):

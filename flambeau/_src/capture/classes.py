@@ -14,7 +14,7 @@ from flambeau._src.capture import arrays
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.iteration import UserIterator, native_iterable
-from flambeau._src.capture.lookup import special
+from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import SYMBOLIC
@@ -171,17 +171,34 @@ def construct(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, An
     return value
 
 
+#: Stands for the traceback of an exception that the program raised: there is one, and what looks
+#: into it or keeps it ends the graph. (Its frame is that of a generator that never begins.)
+_TRACE = types.TracebackType(None, (lambda: (yield))().gi_frame, 0, 1)
+
+
+def raised(s: Session, error: BaseException) -> tuple[Any, Any, Any]:
+    """Class, exception and traceback of what is being handled."""
+    from_outside = s.heap.known(error) is not None
+    return type(error), error, s.get(error, "__traceback__") if from_outside else _TRACE
+
+
+def check_end(cls: type) -> None:
+    """Refuse to make an instance that is told of its end: that of the one in here would be, too."""
+    if type(lookup(cls, "__del__")) not in (type(MISSING), types.WrapperDescriptorType):
+        raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
+
+
 def _new(
     s: Session, cls: type, new: Any, init: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if isinstance(new, staticmethod):
         new = new.__func__
     if type(new) is types.FunctionType:
+        check_end(cls)
         if new.__globals__.get("__name__") == f"namedtuple_{new.__qualname__.partition('.')[0]}":
             return s.heap.made(s.native(new, cls, *args, **kwargs))
         return s.call(new, (cls, *args), kwargs)
-    if type(getattr(cls, "__del__", None)) is types.FunctionType:
-        raise Unsupported(f"A {cls.__name__} is made, which is told of its end.")
+    check_end(cls)
     if new is object.__new__:
         if (args or kwargs) and init is object.__init__:
             return s.raise_(TypeError(f"{cls.__name__}() takes no arguments"))

@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import attributes, library
+from flambeau._src.capture.classes import check_end
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.natives import CONTAINERS
 from flambeau._src.capture.outcome import Unsupported
@@ -155,6 +156,7 @@ def _instance(s: Session, value: Any, kind: type, copy: Any, memo: Any = None) -
                 except BaseException as raised:
                     if not isinstance(getattr(raised, "error", None), AttributeError):
                         raise
+    check_end(kind)
     made = s.heap.made(object.__new__(kind))
     if memo is not None:
         memo[id(value)] = made

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 
-def _instance(s: Session, value: Any) -> BaseException:
+def _instance(s: Session, value: Any, what: str = "exceptions") -> BaseException:
     if isinstance(value, type) and issubclass(value, BaseException):
         value = calls.call(s, value, (), {})
     if not isinstance(value, BaseException):
-        s.raise_(TypeError("exceptions must derive from BaseException"))
+        s.raise_(TypeError(f"{what} must derive from BaseException"))
     return value  # type: ignore[no-any-return]
 
 
@@ -36,7 +36,7 @@ def raise_varargs(s: Session, f: Frame, i: Instruction) -> None:
         raise Unsupported("An exception from outside is raised.")
     if i.arg == 2:
         if cause is not None:
-            cause = _instance(s, cause)
+            cause = _instance(s, cause, "exception causes")
         error.__cause__ = cause
     raise Raised(s.chain(error))
 
@@ -169,8 +169,7 @@ def with_except_start(s: Session, f: Frame, i: Instruction) -> None:
     """Call the exit of a context with the exception on top."""
     error = f.stack[-1]
     leave = f.stack[-4]
-    trace = s.get(error, "__traceback__") if s.heap.known(error) is not None else None
-    result = calls.call(s, leave, (type(error), error, trace), {})
+    result = calls.call(s, leave, classes.raised(s, error), {})
     f.stack.append(result)
 
 
