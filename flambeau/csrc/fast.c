@@ -348,13 +348,19 @@ static PyObject *linear_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     Py_DECREF(out); Py_DECREF(wt);
     return r;
 }
+/* The kernel that reduces rows of n0 elements, dense or side by side: one of both loops, or of the one
+   that `row_loops` in ops/kinds.py names for such operands. */
+static fl_loop rows_loop(Fast *f, int code, int64_t n0, int dense) {
+    if (f->loops[code]) return (fl_loop)f->loops[code];
+    return (fl_loop)(dense ? n0 > 64 ? f->along[code] : NULL : n0 > 8 ? f->across[code] : NULL);
+}
 /* A reduction over one dimension, or over neighbouring ones: dims, keepdim. */
 static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (n < 2 || n > 3 || kw || !IS_TENSOR(a[0]) || (n == 3 && !PyBool_Check(a[2]))) return NULL;
     Tensor *x = (Tensor *)a[0];
     int code = x->dtype->code, keep = n == 3 && a[2] == Py_True, nd = x->ndim, k;
     int64_t d[FL_MAXDIM];
-    if (!PLAIN(x) || !x->numel || !nd || !f->loops[code] || x->numel >= (1 << 20)) return NULL;
+    if (!PLAIN(x) || !x->numel || !nd || x->numel >= (1 << 20)) return NULL;
     if (!PyLong_CheckExact(a[1]) && !PyTuple_CheckExact(a[1]) && !PyList_CheckExact(a[1])) return NULL;
     if ((k = fl_ints(a[1], d, "", "")) < 0) { PyErr_Clear(); return NULL; }
     if (!k) return NULL;
@@ -371,6 +377,8 @@ static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
         if (i < first) outer *= s; else if (i <= last) row *= s; else inner *= s;
         if (i < first || i > last) sizes[m++] = s; else if (keep) sizes[m++] = 1;
     }
+    fl_loop loop = rows_loop(f, code, row, inner == 1);
+    if (!loop) return NULL;
     Tensor *given = x;
     if (!(x = dense(given))) return NULL;
     Tensor *out = fl_empty(m, sizes, NULL, x->dtype, x->storage->device);
@@ -378,10 +386,10 @@ static PyObject *sumdim_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject
     int64_t none[FL_MAXPARAMS] = {0};
     if (inner == 1) {
         char *ptr[2] = {fl_data(out), fl_data(x)}; int64_t st[4] = {0, item, item, row * item};
-        ((fl_loop)f->loops[code])(ptr, st, row, outer, none);
+        loop(ptr, st, row, outer, none);
     } else for (int64_t o = 0; o < outer; o++) {
         char *ptr[2] = {fl_data(out) + o * inner * item, fl_data(x) + o * row * inner * item}; int64_t st[4] = {0, inner * item, item, item};
-        ((fl_loop)f->loops[code])(ptr, st, row, inner, none);
+        loop(ptr, st, row, inner, none);
     }
     Py_DECREF(x);
     if (needs) {
@@ -400,14 +408,16 @@ static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (n != 1 || kw || !IS_TENSOR(a[0])) return NULL;
     Tensor *x = (Tensor *)a[0];
     int code = x->dtype->code;
-    if (!PLAIN(x) || !x->contiguous || !f->loops[code] || x->numel >= 65536) return NULL;
+    if (!PLAIN(x) || !x->contiguous || x->numel >= 65536) return NULL;
+    fl_loop loop = rows_loop(f, code, x->numel, 1);
+    if (!loop) return NULL;
     PyObject *args[1] = {a[0]};
     int needs = grad_needs(1, args), mask = 0;
     if (needs < 0 || (needs && (!f->node_type || (mask = f->save[needs]) < 0))) return NULL;
     Tensor *out = fl_empty(0, NULL, NULL, x->dtype, x->storage->device);
     if (!out) return NULL;
     char *ptr[2] = {fl_data(out), fl_data(x)}; int64_t st[4] = {0, x->dtype->itemsize, 0, 0}, none[FL_MAXPARAMS] = {0};
-    ((fl_loop)f->loops[code])(ptr, st, x->numel, 1, none);
+    loop(ptr, st, x->numel, 1, none);
     if (needs && record(f, f->op, (PyTypeObject *)f->node_type, mask, 1, args, out, NULL, 0, f->tail) < 0) { Py_DECREF(out); return NULL; }
     return (PyObject *)out;
 }
@@ -519,10 +529,11 @@ static PyObject *fast_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
 }
 static void fast_dealloc(Fast *f) { PyObject_Free(f); }      /* declarations live as long as the process */
 static PyObject *fast_loop(Fast *f, PyObject *args) {
-    int code; PyObject *addr;
-    if (!PyArg_ParseTuple(args, "iO", &code, &addr)) return NULL;
+    int code; PyObject *addr; const char *kind = "";
+    if (!PyArg_ParseTuple(args, "iO|s", &code, &addr, &kind)) return NULL;
     if (code < 0 || code >= FL_NDTYPES) { PyErr_SetString(PyExc_IndexError, "dtype code"); return NULL; }
-    f->loops[code] = PyLong_AsVoidPtr(addr);
+    void **loops = !strcmp(kind, "row_along") ? f->along : !strcmp(kind, "row_across") ? f->across : f->loops;
+    loops[code] = PyLong_AsVoidPtr(addr);
     if (PyErr_Occurred()) return NULL;
     Py_RETURN_NONE;
 }

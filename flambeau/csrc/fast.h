@@ -14,6 +14,7 @@ struct Fast {
     PyObject *names[FL_MAXPARAMS];             /* keyword-only scalar parameters, interned */
     PyObject *defaults[FL_MAXPARAMS];
     void *loops[FL_NDTYPES];
+    void *along[FL_NDTYPES], *across[FL_NDTYPES];   /* of reductions: kernels with one of the two loops */
     int save[8];                               /* by which inputs need a gradient: what to save; -1 unknown */
     PyObject *op, *node_type;                  /* node_type NULL: recording goes to Python */
     PyObject *tail;                            /* further arguments of the recorded call */

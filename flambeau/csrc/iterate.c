@@ -104,6 +104,7 @@ void fl_parallel_for(fl_range f, void *ctx, int64_t n, int64_t grain, const void
     int64_t parts = (int64_t)nt * 4, most = (n + grain - 1) / grain;
     if (parts > most) parts = most;
     job.f = f; job.ctx = ctx; job.most = nt - 1; job.n = n; job.chunk = (n + parts - 1) / parts;
+    if (!(grain & 63)) job.chunk = (job.chunk + 63) & ~(int64_t)63;
     atomic_store(&job.next, 0); atomic_store(&job.ctl, OPEN);
     pthread_mutex_lock(&wake_lock);
     atomic_fetch_add(&job.gen, 1);
@@ -251,7 +252,9 @@ static void launch(Plan *p, int first_split, int64_t total, int64_t each) {
     if (k < 0) { p->split = p->ndim - 1; run_part(p, 0, p->size[p->ndim - 1]); return; }
     p->split = k;
     int64_t per = total / p->size[k], grain = per ? 32768 / per : 32768;
-    if (k == 0) grain = (grain + 63) & ~(int64_t)63;
+    int beside = k == 0;             /* rows side by side: whole vectors of them, whatever the number of threads */
+    for (int a = 0; k == 1 && first_split == 1 && a < p->nops; a++) beside |= p->st[0][a] > 8 && p->st[1][a] && p->st[1][a] <= 8;
+    if (beside) grain = (grain + 63) & ~(int64_t)63;
     PyThreadState *save = NULL;
     if (total >= 262144 && PyGILState_Check()) save = PyEval_SaveThread();
     fl_parallel_for(run_part, p, p->size[k], grain < 1 ? 1 : grain, (const void *)(intptr_t)p->f, total);

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 
 from flambeau._src.ir.kernel import DTYPES, Kernel, Schedule
 
-from . import attention, convolution
 from .body import Body
 from .fragments import C_TYPES, Text
 from .primitives import PRIMITIVES
@@ -73,6 +72,8 @@ def print_kernels(
         else:
             print_row_kernel(symbol, kernel, schedule, text, _lanes(schedule, target))
     for symbol, kind, dtype in whole:
+        from . import attention, convolution  # lazy: texts that few processes print
+
         short = {"float32": "f32", "float64": "f64"}[dtype]
         lanes = target.vector_bytes // C_TYPES[short][1]
         vector = text.type(short, lanes)

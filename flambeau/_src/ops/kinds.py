@@ -558,6 +558,7 @@ def run_elements(
 
 
 Places = tuple[Sequence[int], Sequence[int]]  # sizes and strides
+ROWS_TOGETHER = 64  # a thread takes a multiple of so many rows that lie side by side (iterate.c)
 
 
 def places(tensors: Sequence[Tensor]) -> list[Places]:
@@ -573,12 +574,18 @@ def row_loops(outs: Sequence[Places], ins: Sequence[Places], dim: int) -> str:
     steps = [0 if size[dim] == 1 else stride[dim] for size, stride in ins]
     if all(s in (0, 1) for s in steps) and all(stride[dim] == 1 for _, stride in full):
         return "row_along" if n0 > 64 else "row"
-    last = len(outs[0][0]) - 1
-    if full or dim == last or n0 <= 8 or outs[0][0][last] == 1:
+    beside = next((d for d in range(len(outs[0][0])) if d != dim and _dense(d, (*outs, *ins))), dim)
+    # What is left over of a full-size output's vectors of rows is done along the rows.
+    if beside == dim or n0 <= 8 or (full and outs[0][0][beside] % ROWS_TOGETHER):
         return "row"
-    dense = [stride[last] == 1 for size, stride in (*outs, *ins) if size[last] != 1]
-    turned = any(s > 1 and size[last] > 1 for s, (size, _) in zip(steps, ins, strict=True))
-    return "row_across" if all(dense) and turned else "row"
+    turned = any(s > 1 and size[beside] > 1 for s, (size, _) in zip(steps, ins, strict=True))
+    return "row_across" if turned else "row"
+
+
+def _dense(d: int, operands: Sequence[Places]) -> bool:
+    """Whether rows lie side by side along dimension d."""
+    own = [stride[d] == 1 for size, stride in operands if size[d] != 1]
+    return bool(own) and operands[0][0][d] != 1 and all(own)
 
 
 def run_rows(
@@ -648,8 +655,7 @@ def reduce_rows(
         st = [st[i] for i in kept] if keepdim else list(st)
         views.append(_native.alias(Tensor, o, [*rows.shape[:-1], 1], [*st, 1], None))
     plain = len(outs) == 1 and not params and not baked and x.dtype is outs[0].dtype
-    # What C calls for all layouts needs both loops.
-    kind = "row" if plain else row_loops(places(views), places([rows]), rows.dim() - 1)
+    kind = row_loops(places(views), places([rows]), rows.dim() - 1)
     address = kernel_for(op, expr, kind, parts, [rows], tuple(views), x.dtype)
     if address is None:
         slot("evaluate")(
@@ -671,7 +677,7 @@ def reduce_rows(
     )
     if x.dtype is outs[0].dtype and len(outs) == 1 and not baked and not params:
         for fast in op.base.__dict__.get("fasts", ()):
-            fast[0].set_loop(x.dtype.code, address)
+            fast[0].set_loop(x.dtype.code, address, kind)
 
 
 def unbroadcast(g: Tensor, t: Tensor) -> Tensor:
