@@ -695,6 +695,15 @@ static PyObject *f_empty(PyObject *m, PyObject *const *a, Py_ssize_t n) {   /* e
     }
     return (PyObject *)fl_empty(nd, sz, NULL, (DType *)a[1], (Device *)a[2]);
 }
+/* reuse(t): t where the caller's one variable is all that holds it and its bytes, else a fresh tensor of its geometry. */
+static PyObject *f_reuse(PyObject *m, PyObject *o) {
+    if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "reuse: expected a tensor"); return NULL; }
+    Tensor *t = (Tensor *)o; Storage *s = t->storage;
+    int ours = Py_TYPE(o) == TensorType && Py_REFCNT(o) == 2 && Py_REFCNT(s) == 1 && s->capacity && s->data && !s->owner && !s->flags;
+    int plain = !t->bits && !t->sym && !t->flags && !t->requires_grad && !t->grad_fn && !t->base && !t->vcell && !t->meta && !t->dict && !t->weakrefs;
+    if (ours && plain && !t->offset && s->nbytes == t->numel * t->dtype->itemsize) return Py_NewRef(o);
+    return (PyObject *)fl_empty(t->ndim, t->sizes, t->strides, t->dtype, s->device);
+}
 /* alias(cls, t, size, stride, offset, dtype=None): the same bytes and version under another geometry, without history. */
 static PyObject *f_alias(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     int64_t sz[FL_MAXDIM], st[FL_MAXDIM], off; int nd, ns, symbolic = 0;
@@ -844,7 +853,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     return r < 0 ? NULL : PyBool_FromLong(!r);
 }
 static PyMethodDef functions[] = {
-    {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
+    {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"reuse", f_reuse, METH_O}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
     {"geometry", f_geometry, METH_O}, {"view_kind", (PyCFunction)f_view_kind, METH_FASTCALL}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
     {"zero", f_zero, METH_O}, {"count_up", (PyCFunction)f_count_up, METH_FASTCALL}, {"of_numbers", (PyCFunction)f_of_numbers, METH_FASTCALL}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flambeau as torch
@@ -162,6 +163,50 @@ def test_a_saved_result_holds_no_cycle() -> None:
     out.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+def test_what_is_spent_is_written_over() -> None:
+    """An elementwise result takes the bytes of an operand that is not needed later."""
+
+    def f(x: Any, w: Any) -> Any:
+        a, b, c = x @ w, x @ w.t(), x * 2
+        part = b[1:]
+        return a.relu() - 1, b.sigmoid() * x, part, c.t() + c, c
+
+    x, w = (t.detach() for t in leaves((4, 4), (4, 4)))
+    compiled = aot_function(f)
+    for _ in range(3):
+        for got, wanted in zip(compiled(x, w), f(x, w), strict=True):
+            assert torch.equal(got, wanted)
+    assert torch.equal(x, leaves((4, 4))[0])
+    (entry,) = compiled.entries.values()
+    assert entry is not None
+    source = str(entry.forward.program)  # type: ignore[attr-defined]
+    assert "reuse(mm)" in source
+    assert "reuse(primals" not in source
+
+
+def test_bytes_that_somebody_holds_are_not_reused() -> None:
+    def fresh() -> Any:
+        return torch.zeros(4, 4)
+
+    t = fresh()
+    assert _native.reuse(t) is t
+    other = t
+    made = _native.reuse(t)
+    assert made is not t
+    assert (made.shape, made.stride(), made.dtype) == (t.shape, t.stride(), t.dtype)
+    assert other is t
+    viewed = fresh()
+    part = viewed.view(16)
+    assert _native.reuse(viewed) is not viewed
+    assert part.sum() == 0
+    half = fresh()[2:]
+    assert _native.reuse(half) is not half
+    foreign = torch.from_numpy(np.zeros((4, 4), np.float32))
+    assert _native.reuse(foreign) is not foreign
+    leaf = fresh().requires_grad_()
+    assert _native.reuse(leaf) is not leaf
 
 
 def test_tensors_apart() -> None:

@@ -83,8 +83,8 @@ class _Writer:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
-            "run_map": _native.run_map, "run_rows": _native.run_rows, "run": run,
-            "math": math, "inf": math.inf, "nan": math.nan,
+            "reuse": _native.reuse, "run_map": _native.run_map, "run_rows": _native.run_rows,
+            "run": run, "math": math, "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         self.var: dict[Node, str] = {}
         self.constants: dict[str, str] = {}
@@ -121,7 +121,7 @@ class _Writer:
         for i, g in enumerate(groups):
             self.lines = []
             if g.parts:
-                self._map(kernels[id(g)], addresses)
+                self._map(kernels[id(g)], addresses, {n for n, at in last.items() if at == i})
             else:
                 self._call(g.nodes[0])
             body += self.lines
@@ -199,9 +199,24 @@ class _Writer:
         strides = "" if stride == row_major(shape) else f", {self._text(stride)}"
         return f"{name} = empty({self._text(shape)}, {val.dtype.name}, cpu{strides})"
 
-    def _map(self, kernel: Fused, addresses: dict[str, int] | None) -> None:
+    def _over(self, node: Node, spent: list[Node]) -> str | None:
+        """The result of an elementwise kernel in the place of an operand that nobody needs later:
+        whether its bytes are free is seen when it runs."""
+        val = node.meta["val"]
+        for n in spent:
+            old = n.meta["val"]
+            if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
+                spent.remove(n)
+                name = self.var[node] = self._name(node.name)
+                return f"{name} = reuse({self.var[n]})"
+        return None
+
+    def _map(self, kernel: Fused, addresses: dict[str, int] | None, last: set[Node]) -> None:
+        spent = [n for n in kernel.inputs if n in last and n.op == "call_function"]
+        if kernel.dim is not None or addresses is None:
+            spent = []  # a row is read more than once; NumPy writes one result after the other
         for n in kernel.outputs:
-            self.lines.append(self._empty(n, n.meta["val"]))
+            self.lines.append(self._over(n, spent) or self._empty(n, n.meta["val"]))
         if kernel.dim is None:
             outs = _tuple(self.var[n] for n in kernel.outputs)
             ins = _tuple(self.var[n] for n in kernel.inputs)
