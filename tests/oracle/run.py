@@ -92,6 +92,28 @@ class Worker:
             self.process.wait()
 
 
+class Progress:
+    """How far a long run is, on stderr."""
+
+    EVERY = 20.0  # seconds
+
+    def __init__(self, files: int) -> None:
+        self.files, self.done, self.failures = files, 0, 0
+        self.start = self.told = time.monotonic()
+
+    def note(self, failures: int) -> None:
+        """One file more, with its failures."""
+        self.done += 1
+        self.failures += failures
+        now = time.monotonic()
+        if now - self.told >= self.EVERY:
+            self.told = now
+            sys.stderr.write(
+                f"{self.done} of {self.files} files, the biggest first, "
+                f"{now - self.start:.0f} s, {self.failures} failures\n"
+            )
+
+
 def run_all(
     paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0,
     timeout: float = TIMEOUT,
@@ -102,6 +124,7 @@ def run_all(
         waiting.put(path)
     results: Results = {}
     lock = threading.Lock()
+    progress = Progress(len(paths))
 
     def serve() -> None:
         worker = Worker(runtime, keep, runner, limit)
@@ -117,6 +140,7 @@ def run_all(
             label, _, dtype = path.stem.rpartition(".")
             with lock:
                 results.setdefault(label, {})[dtype] = result
+                progress.note(len(result["failures"]))
         worker.close()
 
     threads = [threading.Thread(target=serve) for _ in range(jobs)]
