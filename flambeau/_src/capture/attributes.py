@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_CACHED: Any = functools._lru_cache_wrapper
 _FIELD: Any = type(vars(collections.namedtuple("_Pair", ["first"]))["first"])
 _SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType, _FIELD)
 _DESCRIPTORS = (
@@ -294,6 +295,8 @@ def _from_class(s: Session, obj: Any, kind: type, known: Known | None, name: str
     """A value of the class, bound to the instance."""
     ta = type(attr)
     if ta is types.FunctionType:
+        return types.MethodType(_class_value(s, kind, known, name, attr, False), obj)
+    if ta is _CACHED:
         return types.MethodType(_class_value(s, kind, known, name, attr, False), obj)
     if ta is functools.cached_property:
         value = s.call(attr.func, (obj,), {})

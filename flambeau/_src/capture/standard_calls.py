@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import itertools
 import re
 import types
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import classes, copies, iteration, natives, stand_ins
@@ -20,6 +21,7 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource
+from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -46,7 +48,62 @@ def _by_object(fn: Any) -> Handler | None:
         return lambda s, fn, args, kwargs: copies.deep(s, args, kwargs)
     if fn is copy.copy:
         return lambda s, fn, args, kwargs: copies.shallow(s, args, kwargs)
+    if fn is inspect.signature:
+        return _signature
     return _expression if fn in _RE else None
+
+
+def _signature(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """`inspect.signature` of functions and methods: it reads what guards speak of."""
+    asked = args[0] if len(args) == 1 and not kwargs else None
+    function: Any = asked
+    while type(function) is types.MethodType:
+        function = function.__func__
+    for found in _wrapped(s, function):
+        if type(found) is not types.FunctionType or not _is_plainly_signed(s, found):
+            return s.inline(fn, args, kwargs)
+    made = s.heap.made(s.native(fn, asked))
+    for parameter in made.parameters.values():
+        s.heap.made(parameter)
+    return made
+
+
+def _wrapped(s: Session, function: Any) -> Iterator[Any]:
+    """A function, and those that it is around."""
+    heap, met = s.heap, set()
+    while id(function) not in met:
+        met.add(id(function))
+        yield function
+        inner = function.__dict__.get("__wrapped__")
+        source = heap.find(function)
+        if inner is None or source is None or heap.is_made(function):
+            return
+        heap.enter(inner, AttrSource(source, "__wrapped__"))
+        function = inner
+
+
+def _is_plainly_signed(s: Session, function: Any) -> bool:
+    """Whether the signature follows from the function's code and from constants (guarded)."""
+    heap = s.heap
+    own = function.__dict__
+    if "__signature__" in own or ("__wrapped__" in own and heap.is_made(function)):
+        return False
+    values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    if not all(type(v) in ATOMS or is_reference(v) for v in values):
+        return False
+    if heap.is_made(function):
+        return True
+    source = heap.find(function)
+    if source is None:
+        return False
+    for name in ("__wrapped__", "__signature__"):
+        if name not in own:
+            heap.guard(Kind.NO_KEY, AttrSource(source, "__dict__"), name)
+    for i, value in enumerate(function.__defaults__ or ()):
+        heap.enter(value, ItemSource(AttrSource(source, "__defaults__"), i))
+    for name, value in (function.__kwdefaults__ or {}).items():
+        heap.enter(value, ItemSource(AttrSource(source, "__kwdefaults__"), name))
+    return True
 
 
 def _expression(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import copy
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -384,3 +385,65 @@ def type_questions(a):
         sys.version_info >= (3, 11),
         sys.maxsize > 5,
     )
+
+
+def _chunked(forward, size, *tensors):
+    if len(inspect.signature(forward).parameters) != len(tensors):
+        raise ValueError("another number of tensors")
+    return torch.cat([forward(*parts) for parts in zip(*(t.split(size) for t in tensors))])
+
+
+class Feeds:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def piece(self, a, b=2):
+        return a * self.factor + b
+
+    def run(self, a):
+        return _chunked(self.piece, 2, a, a)
+
+
+@program(lambda: (x(), Feeds(3.0)))
+def signature_of_a_method(a, feeds):
+    return feeds.run(a)
+
+
+def _kept(a, *, keep=True, gain=1.5):
+    return a * gain if keep else a
+
+
+@functools.wraps(_kept)
+def _wrapping(*args, **kwargs):
+    return _kept(*args, **kwargs) + 1
+
+
+@program(lambda: (x(), {"gain": 2.0, "other": 4}))
+def keywords_that_a_function_takes(a, config):
+    taken = {k: v for k, v in config.items() if k in inspect.signature(_wrapping).parameters}
+    names = [str(p) for p in inspect.signature(_kept).parameters.values()]
+    kinds = [p.kind.name for p in inspect.signature(_kept).parameters.values()]
+    needed = inspect.signature(_kept).parameters["gain"].default is not inspect.Parameter.empty
+    return _wrapping(a, **taken), names, kinds, needed
+
+
+@program(lambda: (x(),))
+def signature_of_an_inner_function(a):
+    def inner(p, q=1, /, *rest, named=None):
+        return p * q
+
+    return inner(a, len(inspect.signature(inner).parameters)), str(inspect.signature(inner))
+
+
+class Remembering:
+    @functools.lru_cache(None)
+    def factor(self, n):
+        return n * 2 + 1
+
+    def run(self, a):
+        return a * self.factor(3) + self.factor(n=3)
+
+
+@program(lambda: (x(), Remembering()))
+def cached_method(a, remembering):
+    return remembering.run(a)
