@@ -5,9 +5,11 @@
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
     int64_t cells, places, taps;             /* of a plane: in, out, kernel */
-    int wide, within;                        /* float64; no window reaches over the border */
+    int wide;                                /* float64 */
     char *x, *cols, *values;                 /* planes; columns; pooled values */
     int64_t *at;                             /* pooled: flat places in the plane */
+    int64_t *offset, *place, *first, *border;/* pooled: of taps; places whose windows lie inside, and where these start; other places */
+    int64_t inner, outer;                    /* how many of both */
     int64_t channels, by_image, by_row;      /* columns: elements from one image, from one row, to the next */
 } Windows;
 
@@ -45,15 +47,30 @@ static inline void inside(const Windows *w, int d, int64_t tap, int64_t *first, 
 PLANES(gather_planes, GATHER)
 PLANES(add_planes, ADD)
 
-/* The largest of each window; a NaN wins over what came before it. */
-#define LARGEST(T) do { T *value = (T *)w->values + n * w->places; int64_t *at = w->at + n * w->places, o = 0; \
-    for (int64_t i = 0; i < w->out[0]; i++) for (int64_t j = 0; j < w->out[1]; j++) for (int64_t k = 0; k < w->out[2]; k++, o++) { \
+/* The largest of each window; a NaN wins over what came before it. Where windows lie inside, some places are done at a
+   time without a branch: which element is the largest is not foreseen, so each branch would cost more than the window. */
+typedef float floats __attribute__((vector_size(16)));
+typedef int32_t float_lanes __attribute__((vector_size(16)));
+typedef double doubles __attribute__((vector_size(16)));
+typedef int64_t double_lanes __attribute__((vector_size(16)));
+#define PICK_floats(p, u) {p[0][u], p[1][u], p[2][u], p[3][u]}
+#define PICK_doubles(p, u) {p[0][u], p[1][u]}
+#define LARGEST_INSIDE(T, V, I) do { enum { LANES = 16 / sizeof(T) }; \
+    for (int64_t g = 0; w->inner >= LANES && g < w->inner; g += LANES) { \
+        if (g > w->inner - LANES) g = w->inner - LANES; \
+        const int64_t *first = w->first + g, *place = w->place + g; const T *p[LANES]; \
+        for (int l = 0; l < LANES; l++) p[l] = plane + first[l]; \
+        V top = PICK_##V(p, 0); I seen = {0}; \
+        for (int64_t t = 0; t < w->taps; t++) { \
+            const int64_t u = w->offset[t]; const V v = PICK_##V(p, u); const I more = (v > top) | (v != v); \
+            top = (V)((more & (I)v) | (~more & (I)top)); seen = (more & ((I){0} + (__typeof__(seen[0]))u)) | (~more & seen); } \
+        for (int l = 0; l < LANES; l++) { value[place[l]] = top[l]; at[place[l]] = first[l] + seen[l]; } } } while (0)
+#define INSIDE_float LARGEST_INSIDE(float, floats, float_lanes)
+#define INSIDE_double LARGEST_INSIDE(double, doubles, double_lanes)
+#define LARGEST(T) do { T *value = (T *)w->values + n * w->places; int64_t *at = w->at + n * w->places; \
+    INSIDE_##T; \
+    for (int64_t h = 0; h < w->outer; h++) { const int64_t o = w->border[h], k = o % w->out[2], j = o / w->out[2] % w->out[1], i = o / w->out[2] / w->out[1]; \
         int64_t best = -1; T top = 0; \
-        if (w->within) { const T *p = plane + (i * w->stride[0] * w->in[1] + j * w->stride[1]) * w->in[2] + k * w->stride[2]; int64_t seen = 0; top = *p; \
-            for (int64_t a = 0; a < w->kernel[0]; a++) for (int64_t b = 0; b < w->kernel[1]; b++) for (int64_t c = 0; c < w->kernel[2]; c++) { \
-                int64_t u = (a * w->dilation[0] * w->in[1] + b * w->dilation[1]) * w->in[2] + c * w->dilation[2]; T v = p[u]; int more = (v > top) | (v != v); \
-                top = more ? v : top; seen = more ? u : seen; } \
-            value[o] = top; at[o] = p - plane + seen; continue; } \
         for (int64_t a = 0; a < w->kernel[0]; a++) { int64_t z = i * w->stride[0] - w->pad[0] + a * w->dilation[0]; if (z < 0 || z >= w->in[0]) continue; \
             for (int64_t b = 0; b < w->kernel[1]; b++) { int64_t y = j * w->stride[1] - w->pad[1] + b * w->dilation[1]; if (y < 0 || y >= w->in[1]) continue; \
                 int64_t line = (z * w->in[1] + y) * w->in[2], start = k * w->stride[2] - w->pad[2]; \
@@ -114,6 +131,26 @@ static PyObject *f_columns(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     over_planes(PyObject_IsTrue(a[6]) ? add_planes : gather_planes, &w, x, w.taps * w.places);
     Py_RETURN_NONE;
 }
+/* The places of the windows, those that lie inside apart from those that reach over the border. */
+static int sorted_places(Windows *w) {
+    int64_t *o = w->offset = PyMem_RawMalloc((w->taps + 2 * w->places) * sizeof(int64_t)), from[3], inside = 1;
+    if (!o) return 0;
+    for (int64_t a = 0; a < w->kernel[0]; a++) for (int64_t b = 0; b < w->kernel[1]; b++) for (int64_t c = 0; c < w->kernel[2]; c++)
+        *o++ = (a * w->dilation[0] * w->in[1] + b * w->dilation[1]) * w->in[2] + c * w->dilation[2];
+    w->place = o; w->first = w->border = o + w->places;  /* `place` is filled from both ends */
+    for (int64_t n = 0; n < w->places; n++, inside = 1) {
+        int64_t rest = n;
+        for (int d = 2; d >= 0; d--) {
+            from[d] = rest % w->out[d] * w->stride[d] - w->pad[d]; rest /= w->out[d];
+            inside &= from[d] >= 0 && from[d] + (w->kernel[d] - 1) * w->dilation[d] < w->in[d];
+        }
+        if (inside && w->cells < INT32_MAX) { w->place[w->inner] = n; w->first[w->inner++] = (from[0] * w->in[1] + from[1]) * w->in[2] + from[2]; }
+        else *--w->border = n;
+    }
+    if (w->inner < (w->wide ? 2 : 4)) { w->border = w->place; w->inner = 0; }
+    w->outer = w->places - w->inner;
+    return 1;
+}
 /* largest(out, places, x, kernel, stride, padding, dilation): the largest of each window and where it is. */
 static PyObject *f_largest(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     Windows w = {0};
@@ -122,9 +159,10 @@ static PyObject *f_largest(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (!at || !dense_of(a[2], x->dtype->code)) return NULL;
     if (out->ndim != x->ndim || at->numel != out->numel || windows(&w, x, a + 3, out->sizes + 2, x->ndim - 2)) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "largest: ranks differ"); return NULL; }
     if (!out->numel || !x->numel) Py_RETURN_NONE;
-    w.values = fl_data(out); w.at = (int64_t *)fl_data(at); w.within = 1;
-    for (int d = 0; d < 3; d++) w.within &= !w.pad[d] && (w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] < w.in[d];
+    w.values = fl_data(out); w.at = (int64_t *)fl_data(at);
+    if (!sorted_places(&w)) return PyErr_NoMemory();
     over_planes(pool_planes, &w, x, w.taps * w.places);
+    PyMem_RawFree(w.offset);
     Py_RETURN_NONE;
 }
 /* put_back(x, values, places): planes x of zeros, the values added at their flat places. */
