@@ -79,3 +79,38 @@ def test_a_layer_may_run_twice_before_the_backward() -> None:
         layer.running_mean.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         kept.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "shape", [(5, 3, 8, 9), (2, 4, 37), (3, 2, 1, 1), (2, 3, 2, 3, 4)], ids=str
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_output_and_gradients_in_single_precision(shape: tuple[int, ...], weighted: bool) -> None:
+    """Against the formulas in double, for rows that fill vectors and rows that do not."""
+    random, aten = np.random.default_rng(3), flambeau.ops.aten
+    x, g = (random.standard_normal(shape).astype(np.float32) for _ in range(2))
+    w = random.standard_normal(shape[1]).astype(np.float32) if weighted else None
+    given, slopes = flambeau.from_numpy(x + 2), flambeau.from_numpy(g)
+    weight = None if w is None else flambeau.from_numpy(w)
+    out, mean, r = aten.native_batch_norm(given, weight, weight, None, None, True, 0.1, 1e-5)
+    grads = aten.native_batch_norm_backward(
+        slopes, given, weight, None, None, mean, r, True, 1e-5, [True, True, True]
+    )
+    wide, g = (x + 2).astype(np.float64), g.astype(np.float64)
+    others = (0, *range(2, len(shape)))
+    scale = np.ones(shape[1]) if w is None else w.astype(np.float64)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        return values.reshape(1, -1, *[1] * (len(shape) - 2))
+
+    deviation = np.sqrt(wide.var(others) + 1e-5)
+    normal = (wide - spread(wide.mean(others))) / spread(deviation)
+    to_bias, to_weight, count = g.sum(others), (g * normal).sum(others), wide.size / shape[1]
+    to_input = (g - spread(to_bias) / count - normal * spread(to_weight) / count) * spread(scale)
+    expected = [
+        normal * spread(scale) + (0 if w is None else spread(scale)), wide.mean(others),
+        1 / deviation, to_input / spread(deviation), to_weight, to_bias,
+    ]  # fmt: skip
+    for got, want in zip((out, mean, r, *grads), expected, strict=True):
+        limit = 4e-6 * max(1.0, np.abs(want).max())
+        np.testing.assert_allclose(got.numpy(), want, rtol=0, atol=limit)

@@ -90,6 +90,31 @@ def test_the_last_nan_of_a_window_is_its_largest() -> None:
     assert at.flatten().tolist() == [0, 2]
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(2, 2, 0), (3, 2, 1), (3, 1, 0), (2, 5, 1)])
+def test_first_of_equals_and_last_nan(kernel: int, stride: int, pad: int, kind: Any) -> None:
+    numbers = np.random.default_rng(1).integers(-2, 2, (2, 3, 9, 11)).astype(np.float64)
+    numbers[numbers == -1] = np.nan
+    numbers[:, :, ::2][numbers[:, :, ::2] == 0] = -0.0
+    x = torch.from_numpy(numbers).to(kind)
+    out, at = F.max_pool2d(x, kernel, stride, pad, return_indices=True)
+    for n, c, y, z in np.ndindex(*out.shape):
+        seen = [
+            (i, j)
+            for i in range(y * stride - pad, y * stride - pad + kernel)
+            for j in range(z * stride - pad, z * stride - pad + kernel)
+            if 0 <= i < 9 and 0 <= j < 11
+        ]
+        best = seen[0]
+        for place in seen[1:]:
+            value, top = numbers[n, c][place], numbers[n, c][best]
+            best = place if value > top or np.isnan(value) else best
+        assert at[n, c, y, z] == best[0] * 11 + best[1]
+        got, want = out[n, c, y, z].item(), numbers[n, c][best]
+        assert got == want or (np.isnan(got) and np.isnan(want))
+        assert np.signbit(got) == np.signbit(want) or np.isnan(want)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [(40, 40), (40, 56), (56, 40)])
 def test_attention_and_its_gradients(sizes: tuple[int, int], causal: bool) -> None:

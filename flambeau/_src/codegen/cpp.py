@@ -62,7 +62,8 @@ def print_kernels(
     whole: Iterable[tuple[str, str, str]] = (),
 ) -> str:  # fmt: skip
     """C for ``(symbol, kernel, schedule)`` each, for the machine ``target``; and for what has a
-    text of its own (``attention.py``, ``convolution.py``), ``(symbol, kind, dtype)`` each."""
+    text of its own (``attention.py``, ``channels.py``, ``convolution.py``), ``(symbol, kind,
+    dtype)`` each."""
     text = Text(target, LIBRARY)
     text.parts.append(DECLARATIONS)
     for symbol, kernel, schedule in kernels:
@@ -72,13 +73,15 @@ def print_kernels(
         else:
             print_row_kernel(symbol, kernel, schedule, text, _lanes(schedule, target))
     for symbol, kind, dtype in whole:
-        from . import attention, convolution  # lazy: texts that few processes print
+        from . import attention, channels, convolution  # lazy: texts that few processes print
 
         short = {"float32": "f32", "float64": "f64"}[dtype]
         lanes = target.vector_bytes // C_TYPES[short][1]
         vector = text.type(short, lanes)
         if kind in attention.KINDS:
             attention.print_attention(text, symbol, kind, vector)
+        elif kind in channels.KINDS:
+            channels.print_channels(text, symbol, kind)
         else:
             convolution.print_convolution(text, symbol, kind, vector)
     return str(text)

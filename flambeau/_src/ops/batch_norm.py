@@ -8,6 +8,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout, state
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, call_bits, resize_output
 from flambeau._src.ops.copying import copy_into
@@ -18,6 +19,7 @@ from flambeau._src.ops.kinds import (
     TensorSpec,
     cast,
     merge_dims,
+    pack_params,
     run_elements,
     run_rows,
 )
@@ -105,6 +107,33 @@ def _sum_products(k: Any, g: Any, x: Any, mean: Any, tag: str, wide: str) -> Any
     return k.sum(g), k.sum(g * (x - mean))
 
 
+def _by_channel(
+    kind: str, outs: list[Tensor], cells: list[Tensor], values: list[Tensor], *, full: bool = False
+) -> bool:
+    """Run a kernel of `codegen/channels.py` on the channels of `cells`; False where there is none
+    for them. `values` have one number a channel, and so have `outs`, unless they are `full`."""
+    x = cells[0]
+    images = [*cells, *outs] if full else cells
+    if x.dim() < 3 or not all(t._contiguous() and t.dtype is dt.float32 for t in images):
+        return False
+    n, c = x.shape[:2]
+    m = x.numel() // max(n * c, 1)
+    names = tuple(tuple(t.dtype.name for t in side) for side in ((*cells, *values), outs))
+    address = slot("kernel_address")(kind, None, kind, *names, (), None)
+    if address is None:
+        return False
+
+    def seen(t: Tensor, step: int, times: int) -> Tensor:
+        return _native.alias(Tensor, t, (c, times), (step, 0), None)
+
+    _native.run_rows(
+        address, tuple(seen(t, m if full else 1, 1) for t in outs),
+        (*(seen(t, m, n * m) for t in cells), *(seen(t, 1, n * m) for t in values)), 1,
+        pack_params([n, m, c * m], [False] * 3),
+    )  # fmt: skip
+    return True
+
+
 def _channel_sums(
     expr: Any, cells: list[Tensor], values: list[Tensor], wide: dt.dtype, count: int = 1
 ) -> list[Tensor]:
@@ -112,6 +141,10 @@ def _channel_sums(
     `values` have one number a channel. No tensor that lies as usual is copied: the sum goes along
     the cells of each sample first, then over the samples."""
     op, x = NativeBatchNormBackward.op, cells[0]
+    if expr is _sum_products:
+        sums = [_native.empty((x.shape[1],), wide, x.device) for _ in range(2)]
+        if _by_channel("channel_products", sums, cells, values):
+            return sums
     c, tag = x.shape[1], [expr.__name__, wide.name]
     if x.dim() > 2 and all(t._contiguous() for t in cells):
         n, m = x.shape[0], x.numel() // max(x.shape[0] * c, 1)
@@ -137,6 +170,9 @@ def _statistics(x: Tensor, kind: dt.dtype) -> tuple[Tensor, Tensor]:
     """
     wide = dt.float32 if x.dtype in SIXTEEN else dt.float64
     kept = kind if kind is dt.bfloat16 else wide
+    moments = [_native.empty((x.shape[1],), dt.float64, x.device) for _ in range(2)]
+    if kept is dt.float64 and _by_channel("channel_moments", moments, [x], []):
+        return moments[0], moments[1]
     m = _channel_sums(_sum_cells, [x], [], wide)[0] / max(x.numel() // max(x.shape[1], 1), 1)
     m = cast(m, kept)
     return m, cast(_channel_sums(_sum_squares, [x], [m], wide)[0], kept)
@@ -173,7 +209,8 @@ def _forward(
         m, invstd = cast(mean, wide.dtype), aten.rsqrt(cast(var, wide.dtype) + eps)
     alpha = invstd if weight is None else invstd * cast(weight, wide.dtype)
     beta = -m * alpha if bias is None else cast(bias, wide.dtype) - m * alpha
-    copy_into(out, aten.addcmul(aten.view(beta, shape), wide, aten.view(alpha, shape)))
+    if not _by_channel("channel_scaled", [out], [x], [alpha, beta], full=True):
+        copy_into(out, aten.addcmul(aten.view(beta, shape), wide, aten.view(alpha, shape)))
 
 
 def _forward_vjp(
@@ -387,7 +424,11 @@ class NativeBatchNormBackward(Opaque):
             run_elements(op, _input_scaled, (outs[0],), [g, *last], [], tag, x.dtype)
             return
         n = max(x.numel() // max(x.shape[1], 1), 1)
-        small = [aten.view(t, shape) for t in (m, dot * r * r / n, total / n, *last)]
+        numbers = [m, dot * r * r / n, total / n, *last]
+        every = numbers if weight is not None else [*numbers, aten.ones_like(r)]
+        if _by_channel("channel_slopes", [outs[0]], [g, x], every, full=True):
+            return
+        small = [aten.view(t, shape) for t in numbers]
         run_elements(op, _input_cells, (outs[0],), [g, x, *small], [], tag, x.dtype)
 
     def vjp(

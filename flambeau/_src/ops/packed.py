@@ -90,6 +90,12 @@ def _call_all(d: Any) -> None:
         lambda: aten.convolution_backward(
             images, images, window, None, *_WINDOWS, [True, True, False]
         ),
+        lambda: aten.native_batch_norm(
+            images, y[0], m[0], aten.zeros_like(y[0]), aten.ones_like(y[0]), True, 0.1, 1e-5
+        ),
+        lambda: aten.native_batch_norm_backward(
+            images, images, y[0], None, None, y[0], m[0], True, 1e-5, [True, True, True]
+        ),
         lambda: aten._scaled_dot_product_flash_attention_for_cpu_backward(
             heads, heads, heads, heads, heads, rows, 0.0, False
         ),

@@ -6,6 +6,7 @@ Floats go through `csrc/windows.c`; integers and complex numbers through NumPy.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -102,71 +103,129 @@ def weights_of(w: Tensor, columns: Columns, group: int, turned: bool) -> Tensor:
 
 
 _AT_ONCE = 256  # places of the result that are computed from lines laid out once
-_DEEPEST = 2048  # elements of a window: what they are taken from stays in the cache
+_DEEPEST = 2048  # elements of a window: what one image's are taken from stays in the cache
+_TILE = 12  # filters that a tile holds at most
+_ROOM = 1 << 20  # elements that are laid out for images side by side
 
 
-def in_tiles(
-    kind: str, out: Tensor, ins: tuple[Tensor, ...], x: Tensor, w: Tensor, size: Any, steps: Any,
-    numbers: tuple[int, int, int],
-) -> bool:  # fmt: skip
-    """Run a kernel of `codegen/convolution.py`; False where there is none for these tensors.
+@cache
+def _vector_bytes() -> int:
+    from flambeau._src.loops.source import host_target  # lazy: the code generator
 
-    `x` (N, C, *in) holds the windows, `w` has the kernel's extents, `size` are those of the
-    places, `steps` (stride, padding, dilation); `numbers` are filters, turned, biased.
-    """
-    stride, padding, dilation = steps
-    taps = prod(w.shape[2:])
-    if x.dim() not in (3, 4) or x.dtype not in (dt.float32, dt.float64) or set(stride) != {1}:
-        return False
-    # One element a window is a product as it is; few of anything leave tiles empty.
-    if taps < 2 or numbers[0] < 4 or not 32 <= taps * x.shape[1] <= _DEEPEST:
-        return False
-    name = x.dtype.name
-    address = slot("kernel_address")(
-        f"{kind}_{name}", None, kind, (name,) * len(ins), (name,), (), None
-    )
-    if address is None:
-        return False
+    return host_target().vector_bytes
 
-    def two(values: Any, first: int) -> tuple[int, ...]:
+
+class Work:
+    """One call of a kernel of `codegen/convolution.py`: `x` (N, C, *in) holds the windows, `w` has
+    the kernel's extents, `size` are those of the places, `steps` (stride, padding, dilation)."""
+
+    def __init__(self, x: Tensor, w: Tensor, size: Any, steps: Any, groups: int) -> None:
+        self.x, self.steps, self.groups = x, steps, groups
+        self.high, self.wide = self.two(size, 1)
+        self.kernel, self.places = self.two(w.shape[2:], 1), prod(size)
+        self.taps = prod(self.kernel)
+        self.images, self.channels = x.shape[0], x.shape[1] // groups
+        self.vector = _vector_bytes() // x.element_size()
+
+    def two(self, values: Any, first: int) -> tuple[int, ...]:
         return tuple(values) if len(values) == 2 else (first, *values)
 
-    high, wide = two(size, 1)
-    lines = max(1, min(high, _AT_ONCE // wide))
-    some = min(x.shape[1], -(-64 // taps))
-    if kind == "convolution":
-        pieces = x.shape[0] * -(-high // lines)
-    else:
-        pieces = -(-x.shape[1] // some)
-    params = (
-        x.shape[0], x.shape[1], numbers[0], *two(x.shape[2:], 1), high, wide,
-        *two(w.shape[2:], 1), *two(padding, 0), *two(dilation, 1), *numbers[1:], lines, some,
-    )  # fmt: skip
-    at = _native.empty((pieces,), dt.int64, x.device)
-    _native.count_up(at, 0, 1)
-    cost = x.shape[0] * prod(size) * numbers[0] * x.shape[1] * taps // pieces
-    _native.run_rows(
-        address, (view(out, (pieces, 1), (0, 0)),),
-        (view(at, (pieces, cost), (1, 0)), *(view(t, (pieces, cost), (0, 0)) for t in ins)),
-        1, pack_params(list(params), [False] * len(params)),
-    )  # fmt: skip
-    return True
+    def laid(self, turned: bool) -> tuple[int, int, int, int]:
+        """Places of a phase, and elements of a channel of an image: lines and columns of both."""
+        stride, _, dilation = (self.two(v, f) for v, f in zip(self.steps, (1, 0, 1), strict=True))
+        both = []
+        for out, k, s, d in zip((self.high, self.wide), self.kernel, stride, dilation, strict=True):
+            count, span = (-(-out // s), 2) if turned else (out, 0)
+            length = count + span + (k - 1) * d // s
+            both.append((count, length * (1 if turned else min(k, s))))
+        return both[0][0], both[1][0], both[0][1], both[1][1]
+
+    def run(self, kind: str, out: Tensor, ins: tuple[Tensor, ...], numbers: Any) -> bool:
+        """False where there is no kernel; `numbers` are filters, turned, biased, lines of the
+        result at once, filters or channels of a piece, images side by side, and pieces."""
+        filters, turned, biased, lines, some, side, pieces = numbers
+        name = self.x.dtype.name
+        address = slot("kernel_address")(
+            f"{kind}_{name}", None, kind, (name,) * len(ins), (name,), (), None
+        )
+        if address is None:
+            return False
+        stride, padding, dilation = self.steps
+        params = (
+            self.images, self.channels, filters, self.groups, *self.two(self.x.shape[2:], 1),
+            self.high, self.wide, *self.kernel, *self.two(padding, 0), *self.two(dilation, 1),
+            *self.two(stride, 1), turned, biased, lines, some, side,
+        )  # fmt: skip
+        at = _native.empty((pieces,), dt.int64, self.x.device)
+        _native.count_up(at, 0, 1)
+        cost = self.x.numel() * self.taps * filters // pieces
+        _native.run_rows(
+            address, (view(out, (pieces, 1), (0, 0)),),
+            (view(at, (pieces, cost), (1, 0)), *(view(t, (pieces, cost), (0, 0)) for t in ins)),
+            1, pack_params(list(params), [False] * len(params)),
+        )  # fmt: skip
+        return True
+
+
+def tiled(x: Tensor) -> bool:
+    """Whether there are kernels for convolutions of x."""
+    return x.dim() in (3, 4) and x.dtype in (dt.float32, dt.float64)
 
 
 def conv_in_tiles(
-    out: Tensor, x: Tensor, w: Tensor, bias: Any, steps: Any, turned: bool = False
+    out: Tensor, x: Tensor, w: Tensor, bias: Any, steps: Any, groups: int, turned: bool = False
 ) -> bool:
     """Convolution by the tile; False where it is left to columns. `turned`: with w (C, O, *kernel)
-    and its windows backwards."""
+    it is the gradient of the input of a convolution by these steps."""
+    if not tiled(x):
+        return False
+    work, filters = Work(x, w, out.shape[2:], steps, groups), out.shape[1] // groups
+    high, wide, tall, length = work.laid(turned)
+    deep, tile = work.taps * work.channels, 2 * work.vector
+    # How much of the tiles is used: by one image's lines, or by images side by side.
+    lines = max(1, min(high, _AT_ONCE // wide))
+    long = (lines - 1) * (length if not turned else wide + 2) + wide
+    used, side = lines * wide / (-(-long // tile) * tile), 1
+    for count in (tile, tile // 2):
+        once = tile // count
+        room = work.channels * tall * length * count
+        part = work.images / (-(-work.images // count) * count) * wide / (-(-wide // once) * once)
+        if part > used and room <= _ROOM and work.places * count * _TILE <= _ROOM:
+            used, side = part, count
+    if side == 1 and (deep > _DEEPEST or (groups == 1 and (filters < 4 or deep < 32))):
+        return False  # few of anything leave tiles empty
+    some, bands = filters, -(-high // lines)
+    if side > 1:
+        lines, bands = high, 1
+        some = filters if filters < 4 * _TILE else -(-filters // 2 // _TILE) * _TILE
+    blocks = -(-work.images // side)
+    pieces = blocks * groups * -(-filters // some) * bands
     ins = (x, w, w if bias is None else dense(bias))
-    numbers = (out.shape[1], int(turned), int(bias is not None))
-    return in_tiles("convolution", out, ins, x, w, out.shape[2:], steps, numbers)
+    numbers = (filters, int(turned), int(bias is not None), lines, some, side, pieces)
+    return work.run("convolution", out, ins, numbers)
 
 
-def weight_in_tiles(gw: Tensor, g: Tensor, x: Tensor, steps: Any) -> bool:
+def weight_in_tiles(gw: Tensor, g: Tensor, x: Tensor, steps: Any, groups: int) -> bool:
     """The gradient of the weight by the tile; False where it is left to columns."""
-    numbers = (g.shape[1], 0, 0)
-    return in_tiles("convolution_weight", gw, (g, x), x, gw, g.shape[2:], steps, numbers)
+    if not tiled(x):
+        return False
+    work, filters = Work(x, gw, g.shape[2:], steps, groups), g.shape[1] // groups
+    high, wide, tall, length = work.laid(False)
+    lines = max(1, min(high, _AT_ONCE // wide))
+    some = max(-(-work.channels // 4), min(work.channels, -(-64 // work.taps)))
+    # Sums are taken up and put down once for lines of one image, or for a place of all images.
+    side = min(work.images, 64)
+    whole = -(-filters // (2 * work.vector)) * 2 * work.vector
+    room = max(some * tall * length, work.places * whole) * side
+    waste = 1 - lines * wide / ((lines - 1) * (length if work.steps[0][-1] == 1 else wide) + wide)
+    if side < 4 or room > _ROOM or 2 / side > waste:
+        side = 1
+    if side == 1 and (work.taps * work.channels > _DEEPEST or (groups == 1 and filters < 4)):
+        return False
+    if side > 1:
+        lines = high
+    pieces = groups * -(-work.channels // some)
+    return work.run("convolution_weight", gw, (g, x), (filters, 0, 0, lines, some, side, pieces))
 
 
 def add_bias(out: Tensor, bias: Any) -> None:
@@ -276,7 +335,7 @@ def conv(
         return
     if x.dtype in _FLOATS:
         x, w, made = dense(x), dense(w), place_for(out)
-        if groups == 1 and conv_in_tiles(made, x, w, bias, (stride, padding, dilation)):
+        if conv_in_tiles(made, x, w, bias, (stride, padding, dilation), groups):
             finished(out, made)
             return
         cols = Columns(x, groups, w.shape[2:], out.shape[2:])
@@ -330,13 +389,9 @@ def conv_input(
         return
     if g.dtype in _FLOATS and g.numel():
         g, w, made = dense(g), dense(w), place_for(gx)
-        if groups == 1:
-            around = [
-                d * (k - 1) - p for d, k, p in zip(dilation, w.shape[2:], padding, strict=True)
-            ]
-            if conv_in_tiles(made, g, w, bias, (stride, around, dilation), True):
-                finished(gx, made)
-                return
+        if conv_in_tiles(made, g, w, bias, (stride, padding, dilation), groups, True):
+            finished(gx, made)
+            return
         cols = Columns(made, groups, w.shape[2:], g.shape[2:])
         o = w.shape[0]
         side = cols.side(g, o)
@@ -393,7 +448,7 @@ def conv_weight(
         return
     if g.dtype in _FLOATS:
         g, x, made = dense(g), dense(x), place_for(gw)
-        if groups == 1 and weight_in_tiles(made, g, x, (stride, padding, dilation)):
+        if weight_in_tiles(made, g, x, (stride, padding, dilation), groups):
             finished(gw, made)
             return
         cols = Columns(x, groups, gw.shape[2:], g.shape[2:])
