@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flambeau import Tensor
-from flambeau._src.autograd import transforms
-from flambeau._src.core.state import thread
-from flambeau._src.interp.levels import Level
+from flambeau._src.autograd import dual_levels
 from flambeau.utils._contextlib import _DecoratorContextManager
 
 __all__ = [
@@ -33,12 +31,7 @@ def enter_dual_level() -> int:
     Raises:
         RuntimeError: one is active.
     """
-    if thread.forward_ad:
-        raise RuntimeError("Nested forward mode AD is not supported at the moment")
-    level = Level("dual")
-    level.__enter__()
-    thread.forward_ad.append(level)
-    return 0
+    return dual_levels.enter_dual_level()
 
 
 def exit_dual_level(*, level: int | None = None) -> None:
@@ -47,22 +40,7 @@ def exit_dual_level(*, level: int | None = None) -> None:
     Raises:
         RuntimeError: it is not the current one.
     """
-    current = thread.forward_ad[-1] if thread.forward_ad else None
-    if level is not None and (level != 0 or current is None):
-        raise RuntimeError(
-            "Trying to exit a forward AD level that was not the last one that was created. This is "
-            "not supported."
-        )
-    if current is None:
-        raise RuntimeError("Dual level must be a positive number.")
-    thread.forward_ad.pop()
-    current.__exit__()
-
-
-def _current(level: int | None) -> Level | None:
-    if level is not None and level != 0:
-        raise RuntimeError("Dual level must be a positive number.")
-    return thread.forward_ad[-1] if thread.forward_ad else None
+    dual_levels.exit_dual_level(level)
 
 
 def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> Tensor:
@@ -72,21 +50,12 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
         RuntimeError: no level is active, or the shapes differ.
         ValueError: a dtype has no gradients.
     """
-    at = _current(level)
-    if at is None:
-        raise RuntimeError(
-            "Trying to create a dual Tensor for forward AD but no level exists, make sure to "
-            "enter_dual_level() first."
-        )
-    return transforms.make_dual(tensor, tangent, at)
+    return dual_levels.make_dual(tensor, tangent, level)  # type: ignore[no-any-return]
 
 
 def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTensor:
     """The primal and the tangent of a tensor; the tangent is None where there is none."""
-    at = _current(level)
-    if at is None:
-        return UnpackedDualTensor(transforms.primal_of(tensor), None)
-    return UnpackedDualTensor(*transforms.unpack(tensor, at))
+    return UnpackedDualTensor(*dual_levels.unpack_dual(tensor, level))
 
 
 class dual_level(_DecoratorContextManager):
@@ -100,22 +69,21 @@ class dual_level(_DecoratorContextManager):
 
 
 def _is_fwd_grad_enabled() -> bool:
-    return thread.forward_grad
+    return dual_levels.is_forward_grad_enabled()
 
 
 class _set_fwd_grad_enabled(_DecoratorContextManager):
     """Whether tangents are computed, at once and until the end of a ``with`` block."""
 
     def __init__(self, mode: bool) -> None:
-        self.prev = thread.forward_grad
+        self.prev = dual_levels.set_forward_grad(mode)
         self.mode = mode
-        thread.forward_grad = mode
 
     def __enter__(self) -> None:
         """Nothing: the constructor did it."""
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        thread.forward_grad = self.prev
+        dual_levels.set_forward_grad(self.prev)
 
     def clone(self) -> _set_fwd_grad_enabled:
         """A fresh one of the same mode."""

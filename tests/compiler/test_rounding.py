@@ -1,4 +1,4 @@
-"""Compiled is never further from the float64 truth than eager, and bit-equal where that is asked."""
+"""Compiled is no further from the float64 truth than eager, and bit-equal where asked."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _ulp(scale: float) -> float:
 
 
 def _compare(compiled: Step) -> tuple[list[tuple[float, float, float]], bool]:
-    """Eager's error, the compiled one's and the scale, of each result; whether all are bit-equal."""
+    """Eager's error, the compiled one's, the scale, of each result; whether all are bit-equal."""
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
     errors, same = [], True
     for seed in SEEDS:
@@ -59,7 +59,7 @@ def _compare(compiled: Step) -> tuple[list[tuple[float, float, float]], bool]:
 
 def test_mixed_precision_training_is_as_near_as_eager() -> None:
     """The bias's gradient is summed in the kernel that rounds what it sums: eager sums the rounded
-    numbers, the kernel the ones before, so the two differ, and the kernel is not the further one."""
+    numbers, the kernel the ones before, so the two differ, and the kernel is no further off."""
     errors, same = _compare(torch.compile(_mixed, fullgraph=True))
     assert not same
     for eager, ours, scale in errors:

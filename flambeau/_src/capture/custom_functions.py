@@ -13,6 +13,7 @@ from flambeau._src.capture.effects import effects
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.values.tensors import TensorInfo, is_tensor
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.levels import Dual, info
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -23,15 +24,26 @@ __all__ = ["apply"]
 class Context:
     """The `ctx` of a rehearsal."""
 
+    saved_tensors: tuple[Any, ...] = ()
+
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep the tensors."""
         self.saved_tensors = tensors
 
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Keep the tensors for `jvp`."""
+        self.saved_tensors = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Nothing that a rehearsal needs: the class itself is the node."""
+
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Nothing that a rehearsal needs."""
+        """Their gradients are zeros, or None."""
+        self.plain = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Nothing that a rehearsal needs."""
+        """Whether gradients that nobody gave are zeros, not None."""
+        self.materialize = value
 
 
 def apply(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,6 +66,8 @@ def _rehearse(s: Session, cls: Any, args: list[Any]) -> None:
     count = len(recorder.operators)
     tensors = set(s.tensors)
     ctx = s.heap.made(Context())
+    needs = tuple([is_tensor(v) and v.requires_grad for v in args])
+    ctx.__dict__["needs_input_grad"] = needs
     grad = _native.set_grad(False)
     try:
         if type(cls.__dict__.get("setup_context")) is staticmethod:
@@ -61,10 +75,11 @@ def _rehearse(s: Session, cls: Any, args: list[Any]) -> None:
             s.call(cls.setup_context, (ctx, tuple(args), out), {})
         else:
             out = s.call(cls.forward, (ctx, *args), {})
-        ctx.__dict__["needs_input_grad"] = tuple([is_tensor(v) and v.requires_grad for v in args])
-        if any(ctx.__dict__["needs_input_grad"]):
+        if s.forward_mode or any(isinstance(info(v), Dual) for v in args):
+            s.call(cls.jvp, (ctx, *[_gradient(s, ctx, v) for v in args]), {})
+        if grad and any(needs):
             outs = out if isinstance(out, tuple) else (out,)
-            s.call(cls.backward, (ctx, *[_gradient(s, o) for o in outs]), {})
+            s.call(cls.backward, (ctx, *[_gradient(s, ctx, o) for o in outs]), {})
     finally:
         _native.set_grad(grad)
     if [(e.kind, e.target, e.name, id(e.value)) for e in effects(s)] != before:
@@ -78,12 +93,18 @@ def _rehearse(s: Session, cls: Any, args: list[Any]) -> None:
             s.dropped.append(s.tensors.pop(key))
 
 
-def _gradient(s: Session, out: Any) -> Any:
-    if not is_tensor(out):
+def _gradient(s: Session, ctx: Any, t: Any) -> Any:
+    """What comes in for a result, or an argument."""
+    if not is_tensor(t):
+        return None
+    given = (t.is_floating_point() or t.is_complex()) and all(
+        t is not p for p in ctx.__dict__.get("plain", ())
+    )
+    if not given and not ctx.__dict__.get("materialize", True):
         return None
     with s.fake_mode:
-        fake = out.detach().clone()
-    info = TensorInfo(fake, Tensor)
-    info.node = s.recorder.node_of(out)
-    s.tensors[id(fake)] = info
+        fake = t.detach().clone()
+    made = TensorInfo(fake, Tensor)
+    made.node = s.recorder.node_of(t)
+    s.tensors[id(fake)] = made
     return fake

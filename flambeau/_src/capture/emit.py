@@ -8,7 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import going_on, modes, tensor_hooks
+from flambeau._src.capture import forward_ad, going_on, modes, tensor_hooks
 from flambeau._src.capture.backward import first_leaf
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
@@ -31,8 +31,15 @@ Code = list[Instruction]
 class Emission:
     """The replacement of one frame: the graph's region, and code around it."""
 
-    def __init__(self, session: Session, frame: Frame, own_cells: dict[int, str]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        frame: Frame,
+        own_cells: dict[int, str],
+        limit: Unsupported | None = None,
+    ) -> None:
         self.session = session
+        self.limit = limit  # why the graph ends before the frame does
         self.frame = frame
         self.rebuild = Rebuild(session, own_cells)
         self.effects: list[Effect] = effects(session)
@@ -102,6 +109,7 @@ class Emission:
         graph = recorder.graph
         tensor_hooks.check(session, rebuild.outputs)
         _check_leaves(session, rebuild.outputs)
+        forward_ad.check(session, rebuild.outputs, self.limit)
         nodes = [recorder.node_of(t) for t in rebuild.outputs]
         graph.output(tuple(nodes))
         _trim(graph)

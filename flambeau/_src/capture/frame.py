@@ -186,7 +186,7 @@ def _attempt(
         limit.where, limit.stack = frame.where(), (frame.where(),)
         frame.at -= 1
     (reason,) = _breaks(limit, frame)
-    emission = Emission(session, frame, _own_cells(frame))
+    emission = Emission(session, frame, _own_cells(frame), limit)
     code, resumes = resume.broken(session, frame, emission)
     breaks = [] if isinstance(limit, Round) else [reason]
     return _captured(session, emission.region, code, breaks, resumes)

@@ -38,8 +38,10 @@ _READ: dict[str, Callable[[], Any]] = {
     "devices": lambda: tuple(state.thread.devices),  # `with torch.device(...)`
     "deterministic": lambda: state.process.deterministic,
     "handled": sys.exception,  # asked for only where a program would see it
+    "dual_levels": lambda: len(state.thread.forward_ad),  # the same
 }
-_ALWAYS = tuple(name for name in _READ if name != "handled")
+_ASKED = ("handled", "dual_levels")
+_ALWAYS = tuple(name for name in _READ if name not in _ASKED)
 _IN_STATE = ("grad", "inference", "active", "suspended")  # of the thread's record in C
 
 
@@ -66,7 +68,7 @@ def in_c(want: Mapping[str, Any]) -> tuple[Any, ...]:
     """What the checker in C compares: numbers of its own, and (owner, name, value) of others."""
     settings: list[tuple[Any, Any, Any]] = []
     for name, value in want.items():
-        if name in ("autocast", "devices", "handled"):
+        if name in ("autocast", "devices", *_ASKED):
             settings.append((_READ[name], None, value))  # called
         elif name not in _IN_STATE:
             settings.append((state.process, name, value))

@@ -572,11 +572,7 @@ def _call(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 def _plan_pullback(r: Rebuild, value: Any) -> Plan:
-    refusal = Unsupported(
-        "The gradient function of `vjp` leaves the graph.", "Call it where `vjp` is called."
-    )
-    refusal.step, refusal.stack, refusal.where = value.step, value.stack, value.stack[-1]
-    raise refusal
+    return Plan(value, "call", value.leaves(), (value.outside, ()))
 
 
 def _plan_view(r: Rebuild, value: Any) -> Plan:

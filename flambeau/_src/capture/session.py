@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import modes, sizes
+from flambeau._src.capture import forward_ad, modes, sizes
 from flambeau._src.capture.guards import Guard, GuardLog, Kind
 from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
@@ -115,6 +115,9 @@ class Session:
         self.is_alone = False  # guarded: they handle none
         # Tensors made here that were told to require gradients: the instruction that did it, where.
         self.leaves: dict[int, tuple[int, tuple[Any, ...]]] = {}
+        # Levels of forward differentiation that the program entered, by what instruction, and where.
+        self.dual_levels: dict[Any, tuple[int, tuple[Any, ...]]] = {}
+        self.forward_mode = 0  # how many transforms that push tangents forward are being captured
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops
         self.raised: dict[int, tuple[Any, Any]] = {}  # what the outermost frame caught, and where
         self.passed: dict[int, tuple[Any, int]] = {}  # what left an inlined instruction; the step
@@ -141,6 +144,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of the program's objects: what a capture has met must not live on by it."""
+        forward_ad.leave(self)
         self.heap.forget()
         self.modules.read.clear()
         self.tensors.clear()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import arrays, backward, overriding, tensor_hooks
+from flambeau._src.capture import arrays, backward, forward_ad, overriding, tensor_hooks
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
@@ -222,4 +222,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = (
     }
     | {name: _setter(name) for name in _SETTERS}
     | {fn.__name__: _checking(fn) for fn in _CHECKS}
+    | forward_ad.HANDLERS
 )

@@ -2,16 +2,18 @@
 
 What the function uses of the program around it is handed to the node, and the same for every
 element of a batch. The gradient function that `vjp` gives is a result of its node, which further
-nodes call; it cannot leave the graph.
+nodes call. Where it leaves the graph, it becomes a function that takes the gradient anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flambeau._src.autograd import transforms
-from flambeau._src.capture import bodies
+from flambeau._src.autograd.saved import version_error
+from flambeau._src.capture import bodies, modes
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.recorder import Held
 from flambeau._src.capture.values.constant import is_plain
@@ -85,10 +87,57 @@ def _check_tangents(fn: Linearized, tangents: tuple[Any, ...]) -> None:
 
 
 class Pullback:
-    """The gradient function that `vjp` gives in a captured program; `step`, `stack`: where."""
+    """The gradient function that `vjp` gives in a captured program; `step`, `stack`: where.
 
-    def __init__(self, held: Held, step: int, stack: tuple[Any, ...]) -> None:
+    `applied`, `operands`: the node's; `drawn`: random numbers were drawn for it.
+    """
+
+    def __init__(self, held: Held, step: int, stack: tuple[Any, ...], call: _Call) -> None:
         self.held, self.step, self.stack = held, step, stack
+        self.applied, self.operands, self.drawn = call.applied, call.operands, call.drawn
+        self.versions = [v._version if is_tensor(v) else 0 for v in self.operands]
+        self.settings = modes.settings(casts=False)
+
+    def leaves(self) -> list[Any]:
+        """What the function outside is made of; raises Unsupported where it would differ."""
+        now = [v._version if is_tensor(v) else 0 for v in self.operands]
+        if not self.drawn and now == self.versions:
+            return self.operands
+        why = "draws random numbers" if self.drawn else "reads what is written after it"
+        refusal = Unsupported(
+            f"The gradient function of a `vjp` that {why} leaves the graph.",
+            "Call it where `vjp` is called.",
+        )
+        refusal.step, refusal.stack, refusal.where = self.step, self.stack, self.stack[-1]
+        raise refusal
+
+    def outside(self, *operands: Any) -> Callable[..., Any]:
+        """The function outside: it runs the function's graph again when it is first called."""
+        versions = [v._version if isinstance(v, Tensor) else 0 for v in operands]
+        applied, settings, found = self.applied, self.settings, None
+
+        def vjp_fn(
+            cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None
+        ) -> Any:
+            nonlocal found
+            if found is not None:
+                return found(cotangents, retain_graph, create_graph)
+            for v, version in zip(operands, versions, strict=True):
+                if isinstance(v, Tensor) and v._version != version:
+                    version_error(v, version, None, 0)
+            before = modes.settings()
+            casts = state.AUTOCAST
+            active = before.active & ~casts | settings.active & casts
+            replace(settings, active=active, unasked=before.unasked).put()
+            try:
+                _, gradients, *_ = applied.run(operands)
+            finally:
+                before.put()
+            if not state.thread.functorch and not state.thread.dispatch_modes:
+                found = gradients.fn
+            return gradients.fn(cotangents, retain_graph, create_graph)
+
+        return vjp_fn
 
 
 # ---- the functions of the library ----
@@ -115,8 +164,9 @@ def _call_vjp(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args or not all(is_plain(v) for v in kwargs.values()):
         raise Unsupported("`vjp` is called without a function, or with options of its own.")
     step, stack = s.step, s.stack()
-    outs, held, *aux = _call(s, Transformed(_vjp, args[0], kwargs, ()), args[1:], {})
-    return (outs, Pullback(held, step, stack), *aux)
+    call = _called(s, Transformed(_vjp, args[0], kwargs, ()), args[1:], {})
+    outs, held, *aux = call.result
+    return (outs, Pullback(held, step, stack, call), *aux)
 
 
 def _call_jvp(s: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,6 +218,11 @@ class _Applied:
         self.result_spec: Any = None
 
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        flat, self.result_spec = pytree.tree_flatten(self.run(operands))
+        return tuple(flat)
+
+    def run(self, operands: tuple[Any, ...]) -> Any:
+        """What the transformed function gives."""
         n = len(self.holes)
         leaves, lifted = list(self.leaves), operands[n:]
         for i, t in zip(self.holes, operands[:n], strict=True):
@@ -179,9 +234,16 @@ class _Applied:
             return pytree.tree_unflatten(list(outs), self.out_spec)
 
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        found = self.api(body, *self.rest, **self.options)(*args, **kwargs)
-        flat, self.result_spec = pytree.tree_flatten(found)
-        return tuple(flat)
+        return self.api(body, *self.rest, **self.options)(*args, **kwargs)
+
+
+class _Call(NamedTuple):
+    """A call of a transformed function: its result, and its node's operator and operands."""
+
+    result: Any
+    applied: _Applied
+    operands: list[Any]
+    drawn: bool
 
 
 def apply_transform(applied: Any, *operands: Any) -> tuple[Any, ...]:
@@ -191,6 +253,10 @@ def apply_transform(applied: Any, *operands: Any) -> tuple[Any, ...]:
 
 def _call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`t(*args, **kwargs)`."""
+    return _called(s, t, args, kwargs).result
+
+
+def _called(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
     name = _NAMES[t.api]
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if not all(is_tensor(v) or is_plain(v) for v in leaves):
@@ -200,7 +266,11 @@ def _call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, A
     with s.fake_mode, state.Suspended(state.FUNCTION_MODE):
         seen = _seen(s, t, args, leaves)
     body_spec = pytree.tree_flatten((args[0], {}))[1] if t.api is _jvp else spec
+    drawn = s.fake_mode.drawn
+    forward = t.api in (_jvp, transforms.jacfwd, transforms.hessian)
+    s.forward_mode += forward
     scope, out = bodies.interpret(s, f"`{name}`", t.fn, seen, body_spec)
+    s.forward_mode -= forward
     flat, out_spec = pytree.tree_flatten(out)
     applied = _Applied(t, leaves, spec, seen)
     with s.recorder.within(scope):
@@ -209,9 +279,11 @@ def _call(s: Session, t: Transformed, args: tuple[Any, ...], kwargs: dict[str, A
     applied.out_spec = out_spec
     tensors = [v for v in leaves if is_tensor(v)]
     operands = [*tensors, *[v for v, _ in scope.lifted.values()]]
+    drawn = s.fake_mode.drawn - drawn
     bodies.attribute(s, applied, name)
     found = s.recorder.call(apply_transform, apply_transform, (applied, *operands), {})
-    return pytree.tree_unflatten(list(found), applied.result_spec)
+    result = pytree.tree_unflatten(list(found), applied.result_spec)
+    return _Call(result, applied, operands, bool(drawn))
 
 
 def _seen(s: Session, t: Transformed, args: tuple[Any, ...], leaves: list[Any]) -> list[Any]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from flambeau._src.capture import frames
+from flambeau._src.capture.library import is_library
 from flambeau._src.compiler import aot, assemble, partition, replay, whole
 from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.compiler.extents import is_input
@@ -20,6 +22,7 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ir.graph import Graph
+from flambeau._src.ir.node import Node
 from flambeau._src.ops.overload import OpOverload
 
 __all__ = ["PIPELINES", "Pipeline", "Stage", "Work"]
@@ -133,8 +136,19 @@ def _print(work: Work) -> Any:
 
 
 def _left_alone(work: Work, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Bodies of operators are modules: Python, which is not to be captured again."""
-    return alone(run) if any(map(callable, work.attributes.values())) else run
+    """Bodies of operators are modules, and programs' own functions may be nodes: Python, which is
+    not to be captured again."""
+    own = any(map(callable, work.attributes.values())) or any(map(_is_users, work.graph.nodes))
+    return alone(run) if own else run
+
+
+def _is_users(node: Node) -> bool:
+    """Whether the node calls a Python function of the program (`autograd.Function`'s too)."""
+    target = node.target
+    if isinstance(target, MethodType):
+        cls = target.__self__ if isinstance(target.__self__, type) else type(target.__self__)
+        return not is_library(cls.__module__)
+    return isinstance(target, FunctionType) and not is_library(target.__module__)
 
 
 def _print_half(work: Work) -> Any:

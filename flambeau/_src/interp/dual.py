@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau._src import _native
 from flambeau._src.core import state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.interp.levels import RULES, Beneath, Dual, Level, dual, info
+from flambeau._src.interp.levels import RULES, Beneath, Dual, Level, dual, info, twin
 from flambeau._src.interp.record import differentiable_outputs, seen_below
 from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.op import Op
@@ -132,12 +131,9 @@ def set_dual(target: Tensor, primal: Tensor, tangent: Tensor, level: Level) -> N
 
 
 def _alias(t: Tensor) -> Tensor:
-    copy = _native.alias(Tensor, t)
+    copy = twin(t)
     if t.requires_grad:
         copy._set_history(t.grad_fn, t.output_nr, True)
-    if t._bits & state.FUNCTORCH:
-        copy._bits |= state.FUNCTORCH
-        copy.__dict__["_transform"] = t.__dict__["_transform"]
     return copy
 
 

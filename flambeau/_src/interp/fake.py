@@ -286,6 +286,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.export = export
         self.fake_tensor_converter = FakeTensorConverter()
         self.in_kernel_invocation = False
+        self.drawn = 0  # how many operators drew random numbers
         self.enter_stack: list[Any] = []
 
     def __enter__(self) -> FakeTensorMode:
@@ -352,6 +353,7 @@ class FakeTensorMode(TorchDispatchMode):
         if known is not None:
             return known[0]
         args = self._all_fake(op, args)
+        self.drawn += op.decl.random
         if op.schema.mutates:
             for i in op.schema.mutates:
                 for t in _flat((args[i],)):

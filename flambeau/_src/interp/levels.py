@@ -201,8 +201,12 @@ def batch(value: Tensor, dim: int, level: Level) -> Tensor:
 
 
 def dual(primal: Tensor, tangent: Tensor, level: Level) -> Tensor:
-    """primal with a tangent."""
-    t = _native.alias(Tensor, primal)
+    """primal with a tangent; of no class of its own but that of tensors without bytes."""
+    if type(primal) is not Tensor and primal.untyped_storage().is_fake:
+        t = _native.alias(type(primal), primal)
+        t.__dict__.update(primal.__dict__)
+    else:
+        t = _native.alias(Tensor, primal)
     if primal.requires_grad:
         t._set_history(primal.grad_fn, primal.output_nr, True)
     t._bits = FUNCTORCH
