@@ -423,9 +423,14 @@ static PyObject *sum_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
 }
 
 /* ---- the callables ---- */
+/* Whether a number stands where the schema wants a list. */
+static int has_single(Function *f, PyObject *const *a, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; i < n && i < 64; i++) if (f->lists >> i & 1 && !PyTuple_Check(a[i]) && !PyList_Check(a[i])) return 1;
+    return 0;
+}
 static inline PyObject *call(Function *f, PyObject *const *a, Py_ssize_t n, PyObject *kw) {
     if (fl_tape) return fl_taped_call(f, a, n, kw);
-    if (f->fast && n <= f->most && IDLE()) {
+    if (f->fast && n <= f->most && !(f->lists && has_single(f, a, n)) && IDLE()) {
         for (Fast *k = f->fast; k; k = k->other) {
             PyObject *r = k->call(k, a, n, kw);
             if (r) return r;
@@ -473,12 +478,13 @@ static PyObject *function_fast(Function *f, void *c) { return Py_NewRef(f->fast 
 static PyMemberDef function_members[] = {
     {"__name__", T_OBJECT, offsetof(Function, name)}, {"__qualname__", T_OBJECT, offsetof(Function, qualname)}, {"slow", T_OBJECT, offsetof(Function, slow)}, {0}};
 static PyGetSetDef function_getset[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict}, {"fast", (getter)function_fast}, {0}};
-/* _set_fast(fast, most): most positional arguments that it may be given. */
+/* _set_fast(fast, most, lists): most positional arguments that it may be given, and (as bits) which
+   of them must be tuples or lists. */
 static PyObject *function_set_fast(Function *f, PyObject *args) {
-    PyObject *fast; Py_ssize_t most = PY_SSIZE_T_MAX;
-    if (!PyArg_ParseTuple(args, "O|n", &fast, &most)) return NULL;
+    PyObject *fast; Py_ssize_t most = PY_SSIZE_T_MAX; unsigned long long lists = 0;
+    if (!PyArg_ParseTuple(args, "O|nK", &fast, &most, &lists)) return NULL;
     if (fast != Py_None && Py_TYPE(fast) != &FastType) { PyErr_SetString(PyExc_TypeError, "_set_fast(Fast or None)"); return NULL; }
-    f->most = most;
+    f->most = most; f->lists = lists;
     Py_XSETREF(f->fast, fast == Py_None ? NULL : (Fast *)Py_NewRef(fast));
     Py_RETURN_NONE;
 }

@@ -23,7 +23,8 @@ struct Fast {
     fast_call call;
 };
 typedef struct { PyObject_HEAD vectorcallfunc vc; PyObject *name, *qualname, *slow; Fast *fast; PyObject *dict, *weakrefs;
-    Py_ssize_t most; } Function;      /* most: positional arguments that the fast path may take */
+    Py_ssize_t most;                  /* most: positional arguments that the fast path may take */
+    uint64_t lists; } Function;       /* which of them must be tuples or lists, as bits */
 extern PyTypeObject FastType, FunctionType, MethodType;
 PyObject *fl_view_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *kw);
 PyObject *fl_getitem(PyObject *self, PyObject *key);

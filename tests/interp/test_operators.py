@@ -73,6 +73,27 @@ def test_calls_and_errors() -> None:
         torch.ops.load_library("libcustom.so")
 
 
+def test_overloads_take_lists_as_such() -> None:
+    x = torch.arange(16.0).reshape(4, 4)
+    view = torch.ops.aten.view.default
+    for _ in range(3):  # by Python, then by C
+        assert view(x, [16]).shape == view(x, torch.Size([16])).shape == (16,)
+        with pytest.raises(
+            RuntimeError,
+            match=r"aten::view\(\) Expected a value of type 'List\[int\]' for argument 'size' but "
+            r"instead found type 'int'\.\nPosition: 1\nValue: 16\nDeclaration: aten::view\("
+            r"Tensor\(a\) self, SymInt\[\] size\) -> Tensor\(a\)\n"
+            r" Python error details: TypeError: 'int' object is not iterable",
+        ):
+            view(x, 16)
+        with pytest.raises(RuntimeError, match="Unable to cast Python instance of type"):
+            torch.ops.aten.permute.default(x, 0)
+        assert x.view(16).shape == (16,)
+    assert torch.ops.aten.sum.dim_IntList(x, 0).shape == (4,)
+    with pytest.raises(RuntimeError, match="Cast error details: Cannot cast a to number"):
+        torch.ops.aten.clamp.default(x, "a")
+
+
 def test_tags() -> None:
     assert torch.Tag.pointwise in add.Tensor.tags
     assert torch.Tag.dynamic_output_shape in torch.ops.aten.nonzero.default.tags

@@ -1,4 +1,4 @@
-"""The level of `torch.autograd.forward_ad`: one at a time in a thread, entered and left by calls."""
+"""The level of `torch.autograd.forward_ad`: one at a time in a thread."""
 
 from __future__ import annotations
 

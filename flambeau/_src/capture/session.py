@@ -115,7 +115,7 @@ class Session:
         self.is_alone = False  # guarded: they handle none
         # Tensors made here that were told to require gradients: the instruction that did it, where.
         self.leaves: dict[int, tuple[int, tuple[Any, ...]]] = {}
-        # Levels of forward differentiation that the program entered, by what instruction, and where.
+        # Levels of forward differentiation that the program entered: the instruction, where.
         self.dual_levels: dict[Any, tuple[int, tuple[Any, ...]]] = {}
         self.forward_mode = 0  # how many transforms that push tangents forward are being captured
         self.loops: dict[int, Any] = {}  # iterators of the outermost frame's loops

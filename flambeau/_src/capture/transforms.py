@@ -114,7 +114,8 @@ class Pullback:
     def outside(self, *operands: Any) -> Callable[..., Any]:
         """The function outside: it runs the function's graph again when it is first called."""
         versions = [v._version if isinstance(v, Tensor) else 0 for v in operands]
-        applied, settings, found = self.applied, self.settings, None
+        applied, settings = self.applied, self.settings
+        found: Any = None
 
         def vjp_fn(
             cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None

@@ -157,9 +157,14 @@ def convert(v: Any, a: Arg, numbers: bool) -> Any:
 
 
 def bind(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: list[str] | None = None
+    op: Op,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    reasons: list[str] | None = None,
+    loose: bool = True,
 ) -> Any:
-    """The complete arguments in schema order, or None when the overload does not fit."""
+    """The complete arguments in schema order, or None when the overload does not fit. `loose`:
+    sizes may stand one by one, as methods and functions take them and overloads do not."""
     schema, numbers = op.schema, op.decl.numbers
     if kwargs and reasons is None and not schema.names.issuperset(kwargs):
         return None  # before any argument is converted: that may read a tensor's value
@@ -169,7 +174,8 @@ def bind(
     first = 1 if positional and positional[0].is_tensor and not positional[0].is_list else 0
     # x.view(2, 3): where sizes are the only argument they may stand one by one
     if (
-        npos == first + 1
+        loose
+        and npos == first + 1
         and n > first
         and positional[first].is_list
         and positional[first].type == "int"

@@ -17,7 +17,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.bind import bind, rename
 from flambeau._src.ops.call import call_bits, dispatch, repeatable
 from flambeau._src.ops.op import PACKETS, Op, Packet, resolve_lazy
-from flambeau._src.ops.signature import FunctionSchema
+from flambeau._src.ops.signature import Argument, FunctionSchema
 from flambeau._src.ops.tags import Tag, tags_of
 
 __all__ = [
@@ -150,7 +150,7 @@ class OpOverload:
         op = self._op
         reasons: list[str] = []
         bound: tuple[Any, ...] | None
-        bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, reasons)
+        bound = bind(op, args, rename(kwargs, op) if kwargs else kwargs, reasons, False)
         if bound is None:
             raise RuntimeError(mismatch(op, args, kwargs, reasons))
         return bound
@@ -166,7 +166,15 @@ class OpOverload:
         return repeatable(self._function, self._op, args, kwargs, bound, bits, _as_returned)
 
 
-def _served(name: str, call: Callable[..., Any], first: Callable[[], Op]) -> Any:
+def _sequences(op: Op) -> int:
+    """The places of lists that no single item may stand for, a bit each."""
+    given = enumerate(op.schema.positional)
+    return sum(1 << i for i, a in given if a.is_list and a.list_size is None)
+
+
+def _served(
+    name: str, call: Callable[..., Any], first: Callable[[], Op], loose: bool = False
+) -> Any:
     """call(args, kwargs) as a function of C's, which calls Python when C declines. C learns the
     fast path of the operator `first()` when it is first called, where what the path takes is what
     the schema takes: tensors alone, or of views sizes and places too, and options by keyword."""
@@ -181,7 +189,7 @@ def _served(name: str, call: Callable[..., Any], first: Callable[[], Op]) -> Any
             given = op.schema.positional
             plain = all(a.type in taken and not (a.is_tensor and a.is_list) for a in given)
             if plain and not _gives_list(op):
-                made._set_fast(op.fast, len(given))
+                made._set_fast(op.fast, len(given), 0 if loose else _sequences(op))
         return call(args, kwargs)
 
     made = _native.Function(name, slow)
@@ -223,10 +231,9 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
             return f"{where} is missing value for argument '{a.name}'. Declaration: {schema}"
         if not a.accepts(v, op.decl.numbers):
             return (
-                f"{where} Expected a value of type '{a.shown_type}' for argument '{a.name}' but "
+                f"{where} Expected a value of type '{a.type}' for argument '{a.name}' but "
                 f"instead found type '{type(v).__name__}'.\nPosition: {i}\nValue: "
-                f"{v!r}\nDeclaration: {schema}\nCast error details: Unable to cast {v!r} to "
-                f"{a.shown_type}"
+                f"{v!r}\nDeclaration: {schema}\n{_cast_error(a, v, schema)}"
             )
     unknown = [k for k in kwargs if k not in {a.name for a in schema.arguments}]
     if unknown:
@@ -235,6 +242,26 @@ def mismatch(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], reasons: lis
             f"Schema: {schema}"
         )
     return f"{where} {reasons[0] if reasons else 'got wrong arguments'}. Declaration: {schema}"
+
+
+def _cast_error(a: Argument, v: Any, schema: FunctionSchema) -> str:
+    """What went wrong where the value was taken for the argument."""
+    wanted = str(a.type)
+    items = v if isinstance(v, (list, tuple)) else None
+    if not hasattr(v, "__iter__") and f"SymInt[] {a.name}" in str(schema):
+        return f" Python error details: TypeError: '{type(v).__name__}' object is not iterable"
+    if wanted.endswith("[Optional[Tensor]]") and items is not None:
+        wanted, v = "Tensor", next(x for x in items if x is not None and not a.takes_item(x))
+    if wanted in ("Tensor", "Optional[Tensor]"):
+        return f"Cast error details: Unable to cast {v} to Tensor"
+    if "number" in wanted:
+        return f"Cast error details: Cannot cast {v} to number"
+    if items is not None:
+        v = next((x for x in items if not a.takes_item(x)), v)
+    return (
+        f"Cast error details: Unable to cast Python instance of type {type(v)} to C++ type '?' "
+        "(#define PYBIND11_DETAILED_ERROR_MESSAGES or compile in debug mode for details)"
+    )
 
 
 def overload_of(op: Op) -> OpOverload:
@@ -256,7 +283,7 @@ class OpOverloadPacket:
         self.__name__ = packet.name
         self.__qualname__ = packet.name
         self.__module__ = f"flambeau._ops.{packet.namespace}"
-        self._function = _served(packet.name, self._call, lambda: packet.ops[0])
+        self._function = _served(packet.name, self._call, lambda: packet.ops[0], True)
 
     def __repr__(self) -> str:
         return f"<OpOverloadPacket(op='{self._packet.namespace}.{self._packet.name}')>"

@@ -107,10 +107,6 @@ class Argument:
         return type_of(self._arg, real=True)
 
     @property
-    def shown_type(self) -> str:
-        return str(type_of(self._arg, real=True))
-
-    @property
     def default_value(self) -> Any:
         if not self._arg.has_default:
             return None
@@ -140,6 +136,10 @@ class Argument:
     def accepts(self, value: Any, numbers: bool) -> bool:
         """Whether the value can stand for it."""
         return convert(value, self._arg, numbers) is not _NO
+
+    def takes_item(self, value: Any) -> bool:
+        """Whether the value can be an item of the list."""
+        return convert([value], self._arg, False) is not _NO
 
     def __repr__(self) -> str:
         return f"Argument({self.name}: {self.type})"
