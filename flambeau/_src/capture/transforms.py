@@ -57,6 +57,11 @@ _NAMES: dict[Any, str] = {
 }  # fmt: skip
 
 
+_RECORDING = (
+    _vjp, transforms.grad, transforms.grad_and_value, transforms.jacrev, transforms.hessian,
+)  # fmt: skip
+
+
 class Transformed:
     """What a transform gives in a captured program: it is captured when it is called."""
 
@@ -300,21 +305,45 @@ def _seen(s: Session, t: Transformed, args: tuple[Any, ...], leaves: list[Any]) 
         # Keywords are mapped along dimension 0.
         dims[len(found) :] = [0 if is_tensor(v) else None for v in leaves[len(found) :]]
     out = []
-    for v, dim in zip(leaves, dims, strict=True):
+    differentiated = _differentiated(t, args)
+    for i, (v, dim) in enumerate(zip(leaves, dims, strict=True)):
         if dim is not None and isinstance(v, Tensor):
-            v = s.native(_element, v, dim)
-        out.append(bodies.copy_of(v))
+            v = s.native(_element, v, dim)  # no leaf, and it requires no gradients
+        copy = bodies.copy_of(v)
+        if i in differentiated and is_tensor(v):  # a leaf of the transform's own
+            copy = s.native(_leaf, copy)
+        out.append(copy)
     return out
+
+
+def _differentiated(t: Transformed, args: tuple[Any, ...]) -> set[int]:
+    """Which of the leaves of the arguments the transform records gradients of."""
+    if t.api not in _RECORDING:
+        return set()
+    argnums = t.options.get("argnums", t.rest[0] if t.rest else 0)
+    if t.api is _vjp:
+        argnums = tuple(range(len(args)))
+    places = {n % len(args) for n in (argnums if isinstance(argnums, tuple) else (argnums,))}
+    found: set[int] = set()
+    at = 0
+    for i, arg in enumerate(args):
+        n = len(pytree.tree_leaves(arg))
+        found |= set(range(at, at + n)) if i in places else set()
+        at += n
+    return found
+
+
+def _leaf(t: Tensor) -> Tensor:
+    """A leaf of the same geometry, where gradients are possible."""
+    t = t.detach()
+    return t.requires_grad_() if t.is_floating_point() or t.is_complex() else t
 
 
 def _element(t: Tensor, dim: int) -> Tensor:
     """What an element of the batch looks like; there may be none."""
-    if t.shape[dim] != 0:
-        return aten.select(t, dim, 0)
     size, stride = list(t.shape), list(t.stride())
     del size[dim], stride[dim]
-    made = aten.empty_strided(size, stride, dtype=t.dtype, device=t.device)
-    return made.requires_grad_(t.requires_grad)
+    return aten.empty_strided(size, stride, dtype=t.dtype, device=t.device)
 
 
 class _Cotangents:

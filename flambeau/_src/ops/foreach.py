@@ -8,38 +8,97 @@ but their decomposition.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Opaque
 from flambeau._src.ops.op import PACKETS
 
 _NAMES = {"linalg_vector_norm": "norm"}
-_MORE = ("copy_", "zero_", "linalg_vector_norm")
+_MORE = ("copy_", "zero_", "linalg_vector_norm", "max", "clone")
+_WEIGHTED = ("addcmul", "addcdiv")
+_CLAMPS = {"maximum": "clamp_min", "minimum": "clamp_max"}
+
+
+def _check(lists: Sequence[Any], n: int) -> None:
+    for a in lists:
+        if isinstance(a, (list, tuple)) and len(a) != n:
+            if a and not isinstance(a[0], Tensor):
+                raise RuntimeError("Tensor list must have same number of elements as scalar list.")
+            raise RuntimeError(
+                f"Tensor lists must have the same number of tensors, got {n} and {len(a)}"
+            )
+    if not n:
+        raise RuntimeError("Tensor list must have at least one tensor.")
+
+
+def _written(function: Callable[..., Any], t: Any, *rest: Any, **kwargs: Any) -> Any:
+    """A form that writes. Inside `grad` and `jvp` single operators refuse to write what is not of
+    the transform; these do it, and what the transform computes counts as constant there."""
+    levels = state.thread.functorch
+    serial = levels[-1].serial if levels else 0
+    if not serial or t._born >= serial:
+        return function(t, *rest, **kwargs)
+    own = [aten.detach(v) if isinstance(v, Tensor) and v._born >= serial else v for v in rest]
+    before = state.set_suspended(state.get_suspended() | state.FUNCTORCH)
+    try:
+        return function(t, *own, **kwargs)
+    finally:
+        state.set_suspended(before)
 
 
 def _apply(name: str, inplace: bool) -> Any:
+    function: Callable[..., Any] = getattr(aten, name, None) or getattr(aten, name[:-1])
+    plain = name.removesuffix("_")
+    if plain in _CLAMPS:
+        function = _bounded(name)
+    if plain in _WEIGHTED:
+        function = _weighted(name)
+
     def foreach(self: Any, *args: Any, **kwargs: Any) -> Any:
-        function = getattr(aten, name)
-        n = len(self)
-        for a in args:
-            if isinstance(a, (list, tuple)) and len(a) != n:
-                raise RuntimeError(
-                    f"Tensor lists must have the same number of tensors, got {n} and {len(a)}"
-                )
-        if not n:
-            raise RuntimeError("Tensor list must have at least one tensor.")
+        if plain in _WEIGHTED:
+            args = _factors(self, args, kwargs)
+        first = self if isinstance(self, (list, tuple)) or not args else args[0]
+        n = len(first)
+        _check((self, *args), n)
         results = [
-            function(t, *[a[i] if isinstance(a, (list, tuple)) else a for a in args], **kwargs)
-            for i, t in enumerate(self)
+            (_written if inplace else _called_with)(
+                function,
+                *[a[i] if isinstance(a, (list, tuple)) else a for a in (self, *args)],
+                **kwargs,
+            )
+            for i in range(n)
         ]
-        return None if inplace else tuple(results)
+        return self if inplace else tuple(results)
 
     foreach.__name__ = f"_foreach_{_NAMES.get(name, name)}"
     foreach.__doc__ = f"{name} on every tensor of a list; further lists go along with it."
     return foreach
+
+
+def _called_with(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+def _weighted(name: str) -> Callable[..., Any]:
+    function = getattr(aten, name)
+    return lambda x, y, z, value=1: function(x, y, z, value=value)
+
+
+def _factors(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments with the factors in their place: one number, or one for each tensor."""
+    factors = args[2] if len(args) > 2 else kwargs.pop("scalars", kwargs.pop("value", 1))
+    if isinstance(factors, Tensor):
+        if factors.dim() != 1 or len(factors) != len(self):
+            raise RuntimeError(
+                f"Expected length of scalars to match input of length {len(self)} but got "
+                f"{len(factors)} instead."
+            )
+        factors = factors.tolist()
+    return (*args[:2], factors)
 
 
 @functools.cache
@@ -52,6 +111,8 @@ def functions() -> dict[str, Any]:
     ]
     table = {f"_foreach_{_NAMES.get(n, n)}": _apply(n, n.endswith("_")) for n in names}
     table["_foreach_pow"] = _apply("pow", False)
+    for name in _CLAMPS:
+        table[f"_foreach_{name}_"] = _apply(f"{name}_", True)
     return table
 
 
@@ -96,9 +157,12 @@ def _called(name: str, **fixed: Any) -> Callable[..., Any]:
 
 def _bounded(name: str) -> Callable[..., Any]:
     """maximum and minimum of tensors, and with a number: one more clamp."""
-    clamp = "clamp_min" if name == "maximum" else "clamp_max"
+    plain = name.removesuffix("_")
+    clamp = _CLAMPS[plain] + name[len(plain) :]
 
     def body(x: Tensor, y: Any) -> Any:
+        if plain != name:
+            return getattr(aten, clamp)(x, y)
         return getattr(aten, name if isinstance(y, Tensor) else clamp)(x, y)
 
     return body
