@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ __all__ = [
     "contains",
     "delete_item",
     "get_item",
+    "native_index",
     "same",
     "set_item",
     "truth",
@@ -404,7 +406,7 @@ def get_item(s: Session, a: Any, key: Any) -> Any:
                     a[key] = value = s.call(factory, (), {})
                     return value
             return s.native(operator.getitem, a, key)
-        return s.native(operator.getitem, a, _native_index(s, key))
+        return s.native(operator.getitem, a, native_index(s, key))
     if isinstance(a, type):
         return _class_item(s, a, key)
     method = attributes.special(ta, "__getitem__")
@@ -419,8 +421,8 @@ def get_item(s: Session, a: Any, key: Any) -> Any:
             if missing is not None:
                 return s.call(missing, (a, key), {})
         return s.native(dict.__getitem__, a, key)
-    if isinstance(a, (list, tuple, str, bytes)) or ta.__module__ in ("re", "types", "typing"):
-        return s.native(operator.getitem, a, _native_index(s, key))
+    if isinstance(a, (list, tuple, str, bytes, collections.deque)) or ta.__module__ in ("re", "types", "typing"):
+        return s.native(operator.getitem, a, native_index(s, key))
     raise Unsupported(f"An item of a {ta.__name__} is read.")
 
 
@@ -453,7 +455,7 @@ def _index(s: Session, key: Any) -> Any:
     return key
 
 
-def _native_index(s: Session, key: Any) -> Any:
+def native_index(s: Session, key: Any) -> Any:
     if is_tensor(key):
         raise Unsupported(
             "A tensor is the index of a Python sequence.", "Stack the items and index the result."
@@ -485,9 +487,9 @@ def set_item(s: Session, a: Any, key: Any, value: Any) -> None:
             check_key(s, key)
         elif type(key) is slice:
             value = iteration.native_iterable(s, value)
-            key = _native_index(s, key)
+            key = native_index(s, key)
         else:
-            key = _native_index(s, key)
+            key = native_index(s, key)
         s.native(operator.setitem, a, key, value)
         return
     method = attributes.special(ta, "__setitem__")
@@ -495,10 +497,13 @@ def set_item(s: Session, a: Any, key: Any, value: Any) -> None:
         s.call(method, (a, key, value), {})
     elif method is None:
         s.raise_(TypeError(f"'{ta.__name__}' object does not support item assignment"))
-    elif isinstance(a, (dict, list)):
-        if isinstance(a, dict):
-            check_key(s, key)
+    elif isinstance(a, dict):
+        check_key(s, key)
         s.native(method, a, key, value)
+    elif isinstance(a, (list, collections.deque)):
+        if type(key) is slice:
+            value = iteration.native_iterable(s, value)
+        s.native(method, a, native_index(s, key), value)
     else:
         raise Unsupported(f"An item of a {ta.__name__} is set.")
 
@@ -516,8 +521,11 @@ def delete_item(s: Session, a: Any, key: Any) -> None:
         s.call(method, (a, key), {})
     elif method is None:
         s.raise_(TypeError(f"'{ta.__name__}' object doesn't support item deletion"))
-    elif isinstance(a, (dict, list)):
+    elif isinstance(a, dict):
+        check_key(s, key)
         s.native(method, a, key)
+    elif isinstance(a, (list, collections.deque)):
+        s.native(method, a, native_index(s, key))
     else:
         raise Unsupported(f"An item of a {ta.__name__} is deleted.")
 

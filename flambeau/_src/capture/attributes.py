@@ -48,6 +48,7 @@ _DESCRIPTORS = (
     types.BuiltinFunctionType,
 )
 #: Native code that only puts a value into `__dict__` or gives it to a descriptor.
+_HOLDERS = (list, dict, tuple, set, frozenset, collections.deque)
 _PLAIN = (object, BaseException, functools.partial, types.SimpleNamespace)
 _SETTING = (*(c.__setattr__ for c in _PLAIN), types.FunctionType.__setattr__)
 _DELETING = (*(c.__delattr__ for c in _PLAIN), type.__delattr__)
@@ -96,7 +97,7 @@ def get(s: Session, obj: Any, name: str) -> Any:
     if type(found) is types.FunctionType:
         return _with_fallback(s, kind, obj, name, s.call, (found, (obj, name), {}))
     if found is not object.__getattribute__ and kind is not types.SimpleNamespace:
-        if isinstance(obj, (BaseException, list, dict, tuple, set, frozenset, str, int, float)):
+        if isinstance(obj, (*_HOLDERS, BaseException, str, int, float)):
             return _with_fallback(s, kind, obj, name, generic_get, (s, obj, name))
         raise Unsupported(f"An attribute of a {kind.__name__}, which is native code's, is read.")
     return _with_fallback(s, kind, obj, name, generic_get, (s, obj, name))
@@ -230,7 +231,7 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
     if type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if known is None and name == "__traceback__" and isinstance(obj, BaseException):
             raise Unsupported("The traceback of an exception is looked at.")
-        if known is not None and known.real is obj:
+        if known is not None and (known.real is obj or not _is_native(attr)):
             if name in known.attrs:
                 return known.attrs[name]
             try:
@@ -249,6 +250,11 @@ def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr
         descriptor = _class_value(s, kind, known, name, attr, False)
         return s.call(method, (descriptor, obj, kind), {})
     raise Unsupported(f"The descriptor {name} of {kind.__name__} is native code.")
+
+
+def _is_native(slot: Any) -> bool:
+    """Whether a slot is one of a native container, which its twin has too."""
+    return slot.__objclass__.__module__ in ("builtins", "collections")
 
 
 def _empty_slot(s: Session, kind: type, known: Known, name: str, error: BaseException) -> Any:
@@ -537,7 +543,7 @@ def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
         _set_data(s, obj, kind, known, name, attr, value)
         return
     if known is not None:
-        if known.real is not obj:
+        if known.real is not obj and not isinstance(obj, _HOLDERS):
             raise Unsupported(f"An attribute of a {kind.__name__} from outside is set.")
         if s.heap.instance_dict(known) is None:
             text = f"'{kind.__name__}' object has no attribute '{name}'"
@@ -560,9 +566,11 @@ def _set_data(
     elif type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if id(obj) in s.heap.opaque:  # native code may refuse the value
             raise Unsupported(f"The attribute {name} of a {kind.__name__} from outside is set.")
-        if known is not None:
+        if known is not None and (known.real is obj or not _is_native(attr)):
             known.attrs[name] = value
-        elif s.heap.is_made(obj) or isinstance(obj, (BaseException, dict, list, set)):
+        elif known is not None and name != "default_factory":
+            raise Unsupported(f"The attribute {name} of a {kind.__name__} from outside is set.")
+        elif known is not None or s.heap.is_made(obj) or isinstance(obj, (BaseException, dict, list, set)):
             s.native(attr.__set__, obj, value)
         else:  # found in a class, for one: it is the user's
             raise Unsupported(f"An attribute of a {kind.__name__} is set that was not entered.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _collections  # type: ignore[import-not-found]
+import collections
 import functools
 import math
 import re
@@ -30,7 +31,7 @@ from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.higher_order import HigherOrderOperator
 from flambeau._src.capture.interpreter import NULL, Frame, prepare, run
-from flambeau._src.capture.lookup import lookup
+from flambeau._src.capture.lookup import MISSING, lookup
 from flambeau._src.capture.natives import (
     CONTAINERS,
     ITERATING,
@@ -467,7 +468,11 @@ def native_method(
     handler = builtin_calls.METHODS.get((name, isinstance(self_, (str, bytes))))
     if handler is not None:
         return handler(s, bound, args, kwargs)
-    contains = kind in CONTAINERS or isinstance(self_, (list, dict, set, tuple, frozenset))
+    contains = kind in CONTAINERS or isinstance(self_, _HOLDERS)
+    if contains and kind not in CONTAINERS:
+        found = _of_holder(s, self_, name, bound, args, kwargs)
+        if found is not MISSING:
+            return found
     if kind in NATIVE or contains:
         keyed = isinstance(self_, (dict, set, frozenset, types.MappingProxyType))
         if keyed and name in KEYED and args:
@@ -505,6 +510,37 @@ def native_method(
     if name == "__get__":
         return s.native(bound, *args, **kwargs)
     raise Unsupported(f"The native method {kind.__name__}.{name} is called.")
+
+
+_HOLDERS = (list, dict, set, tuple, frozenset, collections.deque)
+_ITEM = frozenset(("__getitem__", "__setitem__", "__delitem__"))
+#: Methods of ordered dicts that ask the object's class for its own.
+_ASKING = frozenset(("setdefault", "pop", "popitem", "__or__", "__ior__", "__ror__", "__eq__"))
+
+
+def _of_holder(
+    s: Session, self_: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A native method of a container of a user's class, where that is more than running it."""
+    kind = type(self_)
+    if name in _ITEM and not isinstance(self_, dict) and args and not kwargs:
+        index, *rest = args
+        if type(index) is slice:
+            rest = [iteration.native_iterable(s, v) for v in rest]
+        return s.native(bound, arithmetic.native_index(s, index), *rest)
+    if name in ("copy", "__copy__") and not isinstance(self_, (list, tuple)):
+        made = attributes.special(kind, "__init__"), attributes.special(kind, "__new__")
+        if any(type(f) is types.FunctionType for f in made):
+            raise Unsupported(f"{kind.__name__}.{name} calls Python code.", "Call the class.")
+    if isinstance(self_, collections.OrderedDict):
+        if name in ("__init__", "update"):
+            for key, value in _make_dict(s, dict, args, kwargs).items():
+                arithmetic.set_item(s, self_, key, value)
+            return None
+        asked = [attributes.special(kind, n) for n in (*_ITEM, "__contains__", "keys", "items")]
+        if name in (*_ASKING, "copy") and any(type(f) is types.FunctionType for f in asked):
+            raise Unsupported(f"{kind.__name__}.{name} calls Python code.", "Write it as a loop.")
+    return MISSING
 
 
 def _comparing_method(
@@ -593,7 +629,8 @@ def _descriptor(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, An
         bound = s.native(fn.__get__, self_, type(self_))
         if fn.__name__ == "__init__" and isinstance(self_, BaseException):
             return s.native(bound, *args[1:], **kwargs)
-        if fn.__name__ == "__init__" and isinstance(self_, (dict, list, set)):
+        ordered = isinstance(self_, collections.OrderedDict)
+        if fn.__name__ == "__init__" and isinstance(self_, (dict, list, set)) and not ordered:
             rest = tuple([native_argument(s, a, True) for a in args[1:]])
             return s.recorder.watch(bound, rest, kwargs)
         return native_method(s, self_, fn.__name__, bound, args[1:], kwargs)

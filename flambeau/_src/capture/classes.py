@@ -225,8 +225,12 @@ def _native_init(
     if issubclass(cls, (BaseException, types.SimpleNamespace)):
         s.native(init, value, *args, **kwargs)
     elif issubclass(cls, (list, set, collections.deque, dict)):
-        args = tuple([native_iterable(s, a) for a in args])
-        s.native(init, value, *args, **kwargs)
+        first = issubclass(cls, collections.defaultdict)  # what makes items
+        given = [native_iterable(s, a) for a in args[first:]]
+        if issubclass(cls, collections.OrderedDict) and type(init) is types.WrapperDescriptorType:
+            s.call(init, (value, *given), kwargs)  # it sets each by the class's method
+            return
+        s.native(init, value, *args[:first], *given, **kwargs)
     elif issubclass(cls, (tuple, str, int, float, frozenset, bytes)):
         return
     else:

@@ -11,7 +11,7 @@ from flambeau._src.capture import library
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.source import AttrSource, LocalSource, Source
-from flambeau._src.capture.values.containers import check_writes, same_items
+from flambeau._src.capture.values.containers import native_writer, same_items
 from flambeau._src.capture.values.iterators import SEQUENCE_ITERATORS, place
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Effect:
     target: Source | None
     name: Any = None
     value: Any = None
+    native: Any = None  # the class whose methods do it
 
 
 def effects(s: Session) -> list[Effect]:
@@ -36,10 +37,18 @@ def effects(s: Session) -> list[Effect]:
     out: list[Effect] = []
     for known in list(s.heap.by_real.values()):
         if known.before is not None and type(known.inside) is not types.CellType:
-            changes = _container(known, id(known.inside) in s.heap.popped)
-            for kind in {e.kind for e in changes} - {"iterator"}:
-                check_writes(type(known.inside), kind)
+            popped = id(known.inside) in s.heap.popped
+            if popped and native_writer(type(known.inside), "pop item") is not None:
+                popped = False
+            changes = _container(known, popped)
+            for effect in changes:
+                if effect.kind != "iterator":
+                    effect.native = native_writer(type(known.inside), effect.kind)
             out += changes
+            if isinstance(known.inside, collections.defaultdict):
+                factory = known.inside.default_factory
+                if factory is not known.factory:
+                    out.append(Effect("attribute", known.source, "default_factory", factory))
         if known.attrs or known.read:
             out += _attributes(known)
     for info in s.tensors.values():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import functools
 import operator
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
@@ -197,6 +199,9 @@ class Emission:
                 return [], drain + make.load_const(0) + make.call(2) + make.pop_top()
             move = target + make.load_method("__setstate__") + make.load_const(effect.value)
             return [], move + make.call(1) + make.pop_top()
+        if kind == "delete item" and effect.native is not None:
+            args = rebuild.source(_of(effect)) + rebuild.value(effect.name)
+            return [], rebuild._call(effect.native.__delitem__, args, 2) + make.pop_top()
         if kind == "delete item":
             code = rebuild.source(_of(effect)) + rebuild.value(effect.name)
             return [], code + make.delete_subscr()
@@ -220,6 +225,9 @@ class Emission:
         if kind == "item":
             key = rebuild.temporary()
             made += rebuild.value(effect.name) + make.store_fast(key)
+            if effect.native is not None:
+                args = target + make.load_fast(key) + load
+                return made, rebuild._call(effect.native.__setitem__, args, 3) + make.pop_top()
             return made, load + target + make.load_fast(key) + make.store_subscr()
         args = target + make.load_const(effect.name) + load
         put = going_on.put_unasked if kind == "unasked attribute" else object.__setattr__
@@ -235,6 +243,9 @@ class Emission:
             made = [x for v in effect.value for x in rebuild.value(v)]
         made += make.build_list(len(effect.value)) + make.store_fast(name)
         target = rebuild.source(_of(effect))
+        if effect.native is not None:
+            args = target + make.load_fast(name)
+            return made, rebuild._call(_native_refill(effect.native), args, 2) + make.pop_top()
         if effect.kind == "list":
             code = make.load_fast(name) + target + make.load_const(slice(None))
             return made, code + make.store_subscr()
@@ -255,6 +266,23 @@ class Emission:
             program.instructions += make.load_fast(name)
         program.instructions += make.return_value()
         return finish(program)
+
+
+@functools.cache
+def _native_refill(base: Any) -> Callable[[Any, list[Any]], None]:
+    """Puts other items into a container, by the methods of its native class."""
+
+    def refill(value: Any, items: list[Any]) -> None:
+        base.clear(value)
+        if issubclass(base, dict):
+            for key, item in items:
+                base.__setitem__(value, key, item)
+        elif issubclass(base, set):
+            base.update(value, items)
+        else:
+            base.extend(value, items)
+
+    return refill
 
 
 _MANY = frozenset(("list", "dict", "set", "deque"))

@@ -54,13 +54,14 @@ class Known:
     entered and `attrs` what they are now.
     """
 
-    __slots__ = ("attrs", "before", "inside", "read", "real", "source", "whole")
+    __slots__ = ("attrs", "before", "factory", "inside", "read", "real", "source", "whole")
 
     def __init__(self, real: Any, inside: Any, source: Source) -> None:
         self.real = real
         self.inside = inside
         self.source = source
         self.before: Any = None
+        self.factory: Any = None  # of a twin that makes what is missing
         self.read: dict[str, Any] = {}
         self.attrs: dict[str, Any] = {}
         self.whole = False
@@ -170,10 +171,7 @@ class Heap:
             return self._know(value, value, source).inside
         enter = containers.ENTER.get(kind)
         if enter is None and issubclass(kind, tuple(containers.ENTER)):
-            base, enter = next(x for x in containers.ENTER.items() if issubclass(kind, x[0]))
-            containers.check_reads(kind, base)
-            if kind.__dictoffset__ and kind is not collections.OrderedDict and value.__dict__:
-                enter = containers.refuse_attributes
+            enter = next(e for k, e in containers.ENTER.items() if issubclass(kind, k))
         if kind in iterators.SEQUENCE_ITERATORS:
             self.guard(Kind.TYPE, source, kind)
             self.distinct.append(source)

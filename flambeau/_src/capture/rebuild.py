@@ -218,17 +218,23 @@ class Rebuild:
         if isinstance(value, BaseException):
             return self._exception(value, kind)
         state = self._state(value, kind)
-        if isinstance(value, (dict, list, set)):
-            items = list(value.items()) if isinstance(value, dict) else list(value)
-            flat = [x for kv in items for x in kv] if isinstance(value, dict) else items
+        base = _native_base(value)
+        if base is not object:
+            flat = []
+            if issubclass(base, dict):
+                flat = [x for kv in base.items(value) for x in kv]
+                if base is collections.defaultdict:
+                    state["default_factory"] = value.default_factory
+            elif base is not types.SimpleNamespace:
+                flat = list(base.__iter__(value))
             return Plan(value, "instance", [*flat, *state.values()], (list(state), len(flat)))
         if isinstance(value, tuple):
             if state:
                 raise Unsupported("A tuple with attributes leaves the graph.")
             return self._tuple(value, kind)
-        if isinstance(value, (str, int, float, bytes, frozenset, collections.deque)):
+        if isinstance(value, (str, int, float, bytes, frozenset)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
-        if stateful(kind) and kind is not types.SimpleNamespace:
+        if stateful(kind):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 
@@ -405,16 +411,18 @@ class Rebuild:
         value = plan.value
         cls = type(value)
         names, count = plan.extra
-        kinds = (dict, list, set, types.SimpleNamespace)
-        base: Any = next((b for b in kinds if isinstance(value, b)), object)
+        base = _native_base(value)
         out = self._call(base.__new__, make.load_const(cls), 1) + make.store_fast(name)
         items, state = plan.parts[:count], plan.parts[count:]
-        if base is dict:
+        if base is collections.deque:
+            args = make.load_fast(name) + make.load_const(()) + make.load_const(value.maxlen)
+            out += self._call(base.__init__, args, 3) + make.pop_top()
+        if issubclass(base, dict):
             for key, item in zip(items[::2], items[1::2], strict=True):
                 args = make.load_fast(name) + self.value(key) + self.value(item)
-                out += self._call(dict.__setitem__, args, 3) + make.pop_top()
-        elif base in (list, set):
-            add = list.append if base is list else set.add
+                out += self._call(base.__setitem__, args, 3) + make.pop_top()
+        elif items:
+            add = base.add if base is set else base.append
             for item in items:
                 args = make.load_fast(name) + self.value(item)
                 out += self._call(add, args, 2) + make.pop_top()
@@ -461,6 +469,17 @@ def _fields(error: BaseException, kind: type) -> dict[str, Any]:
                 if value is not None:
                     found[name] = value
     return found
+
+
+_BASES = (
+    collections.OrderedDict, collections.defaultdict, dict, list, set, collections.deque,
+    types.SimpleNamespace,
+)  # fmt: skip
+
+
+def _native_base(value: Any) -> Any:
+    """The native class whose instances hold what this one holds."""
+    return next((b for b in _BASES if isinstance(value, b)), object)
 
 
 # ---- plans by type ----

@@ -15,14 +15,22 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import lookup
 from flambeau._src.capture.natives import check_key
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.source import AttrSource, CallSource, ItemSource, KeySource, Source
+from flambeau._src.capture.source import (
+    AppliedSource,
+    AttrSource,
+    CallSource,
+    ItemSource,
+    KeySource,
+    Source,
+    applied,
+)
 from flambeau._src.capture.values.constant import ATOMS, is_plain, is_structseq
 from flambeau._src.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.heap import Heap
 
-__all__ = ["ENTER", "Exactly", "check_reads", "check_writes", "refuse_attributes", "same_items"]
+__all__ = ["ENTER", "Exactly", "native_writer", "same_items"]
 
 _BY_VALUE = (int, bool, str, bytes)  # floats are not: 0.0 equals -0.0
 _DICTS = (collections.OrderedDict, collections.defaultdict, dict)
@@ -62,6 +70,7 @@ def _enter_items(heap: Heap, value: Any, source: Source, base: Any) -> list[Any]
         heap.guard(Kind.PYTHON, source, Exactly(base(items)))
         return items
     _check_size(heap, len(items))
+    source = _items_source(type(value), base, source)
     heap.guard(Kind.LENGTH, source, len(items))
     return [heap.enter(v, ItemSource(source, i)) for i, v in enumerate(items)]
 
@@ -176,7 +185,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
     known = heap.know(value, twin, source)
     entries = list(base.items(value))
     if base is collections.defaultdict:
-        twin.default_factory = heap.enter(
+        known.factory = twin.default_factory = heap.enter(
             value.default_factory, AttrSource(source, "default_factory")
         )
     store = base.__setitem__
@@ -188,6 +197,7 @@ def _enter_dict(heap: Heap, value: Any, source: Source) -> Any:
             store(twin, key, item)
     else:
         _check_size(heap, len(entries))
+        source = _items_source(kind, base, source)
         heap.guard(Kind.KEYS, source, [k for k, _ in entries])
         for i, (key, item) in enumerate(entries):
             if is_plain(key):
@@ -213,12 +223,20 @@ def _enter_proxy(heap: Heap, value: Any, source: Source) -> Any:
     return twin
 
 
-def refuse_attributes(heap: Heap, value: Any, source: Source) -> Any:
-    """Containers that have attributes of their own."""
-    raise Unsupported(
-        f"A {type(value).__name__} is a container with attributes of its own.",
-        "Use a plain container beside an object.",
-    )
+@applied
+def native_items(value: Any) -> Any:
+    """What a container holds, as a plain one: its class may say something else by Python code."""
+    base = _native_base(type(value))
+    if issubclass(base, dict):
+        return dict(base.items(value))
+    return list(base.__iter__(value))
+
+
+def _items_source(kind: type, base: type, source: Source) -> Source:
+    """Where guards, which ask a container itself, find the items."""
+    if kind is base or all(lookup(kind, name) is lookup(base, name) for name in _READS):
+        return source
+    return AppliedSource(source, native_items.__name__)
 
 
 _READS = ("__len__", "__iter__", "__getitem__", "keys", "items")
@@ -227,26 +245,25 @@ _WRITES = {
     "item": ("__setitem__",),
     "delete item": ("__delitem__",),
     "pop item": ("popitem",),
-    "dict": ("clear", "update", "__setitem__"),
+    "dict": ("clear", "__setitem__"),
     "list": ("__setitem__",),
-    "deque": ("clear", "extend", "append"),
-    "set": ("clear", "update", "add"),
+    "deque": ("clear", "extend"),
+    "set": ("clear", "update"),
 }
 
 
-def check_reads(kind: type, base: type) -> None:
-    """Guards read a container as its native `base` does: refuse a subclass that reads anew."""
-    if any(lookup(kind, name) is not lookup(base, name) for name in _READS):
-        raise Unsupported(f"A {kind.__name__} is a container that is read by Python code.")
+def _native_base(kind: type) -> Any:
+    return next(k for k in ENTER if issubclass(kind, k))
 
 
-def check_writes(kind: type, effect: str) -> None:
-    """Refuse a change that would be written back by Python code: it has already run."""
-    base = next(k for k in ENTER if issubclass(kind, k))
+def native_writer(kind: type, effect: str) -> Any:
+    """The native class by whose methods a change is written back: where Python code would do it,
+    which has run already; None: the container does it itself."""
+    base = _native_base(kind)
     if library.is_module_table(kind):  # which is to see it
-        return
-    if any(lookup(kind, name) is not lookup(base, name) for name in _WRITES[effect]):
-        raise Unsupported(f"A {kind.__name__} is a container that is changed by Python code.")
+        return None
+    same = all(lookup(kind, name) is lookup(base, name) for name in _WRITES[effect])
+    return None if same else base
 
 
 #: How to enter a container, by its type; subclasses as their first base in this order.
