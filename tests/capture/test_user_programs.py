@@ -9,10 +9,10 @@ import pytest
 
 import flambeau as torch
 from flambeau._dynamo.testing import CompileCounterWithBackend
-from tests.capture import user_models, user_training
+from tests.capture import user_idioms, user_models, user_projects, user_training
 
 PROGRAMS = user_training.PROGRAMS
-assert user_models.prog is user_training.prog
+assert user_models.prog is user_idioms.prog is user_projects.prog is user_training.prog
 
 #: By name: graphs, and breaks.
 EXPECTED: dict[str, tuple[int, int]] = {
@@ -34,6 +34,26 @@ EXPECTED: dict[str, tuple[int, int]] = {
     "warmup": (3, 0), "jacobian": (1, 0), "grad_penalty": (1, 0), "checkpointing": (1, 0),
     "dataloader": (2, 0), "eval_train_switch": (4, 0), "freeze": (2, 0),
     "attention_mask_dict": (3, 0),
+    "model_output": (4, 0), "config_model": (3, 0), "signature_filter": (2, 0),
+    "nonpersistent_buffers": (3, 0), "ema_update": (1, 0), "clip_and_step": (2, 0),
+    "grad_scaler": (1, 0), "checkpoint_loop": (2, 0), "partial_layers": (1, 0),
+    "modulelist_index": (2, 0), "descriptor_and_slots": (2, 0), "nested_gen_with": (1, 0),
+    "match_classes": (6, 0), "rng_in_loop": (1, 0), "autograd_fn_ctx": (1, 0),
+    "counters_defaultdict": (2, 0), "deque_mutation": (2, 0), "property_super_mro": (4, 6),
+    "fstrings_logging_dict": (1, 0), "walk_tree": (1, 0), "kwargs_only_routing": (3, 0),
+    "try_finally_flow": (1, 0), "closures_nonlocal": (2, 0), "optim_param_groups": (3, 0),
+    "itertools_mix": (1, 0), "hf_attention_mask": (3, 0), "dynamic_cache": (4, 0),
+    "static_cache_index": (4, 0), "parametrized_training": (2, 0), "forward_hooks": (2, 0),
+    "timm_droppath": (2, 0), "timm_forward_features": (3, 0), "lightning_module": (2, 0),
+    "grad_accum_ctx": (3, 0), "autocast_nested": (1, 0), "enum_flag_dispatch": (2, 0),
+    "abstract_registry": (1, 0), "weakref_idcache": (2, 0), "generator_pipeline": (1, 0),
+    "exc_groups_ctx": (2, 0), "inplace_views_buffers": (2, 0), "moco_ema": (1, 0),
+    "moe_routing": (1, 0), "gan_two_optims": (2, 0), "wgan_gp": (2, 1), "lbfgs_closure": (1, 0),
+    "schedulers_many": (2, 0), "swa_ema_multi": (2, 0), "namedtuple_state": (2, 0),
+    "dataclass_features": (3, 4), "cached_property_lru": (2, 0), "getattr_delegation": (1, 0),
+    "string_keyed_modules": (2, 0), "tensor_subclass_meta": (1, 0), "list_default_mutation": (2, 0),
+    "global_state_counter": (2, 0), "sort_key_tensors": (0, 0), "star_expr": (1, 0),
+    "shape_arith": (4, 0),
 }  # fmt: skip
 
 

@@ -74,6 +74,7 @@ class Heap:
         self.session = session
         self.by_real: dict[int, Known] = {}
         self.by_inside: dict[int, Known] = {}
+        self.of_class: dict[int, Known] = {}  # the first object that was met of each class
         self.opaque: dict[int, Any] = {}  # what holds native state that no guard speaks of
         self.fresh: dict[int, Any] = {}  # instances and functions that the program made
         self.cells: dict[int, Known] = {}  # outside cells, by their inside cell
@@ -216,6 +217,7 @@ class Heap:
         known = Known(real, inside, source)
         self.by_real[id(real)] = known
         self.by_inside[id(inside)] = known
+        self.of_class.setdefault(id(type(real)), known)
         return known
 
     know = _know
@@ -239,6 +241,8 @@ class Heap:
         source = self.source_of(value)
         if source is not None:
             return source
+        if isinstance(value, type) and id(value) in self.of_class:
+            return TypeSource(self.of_class[id(value)].source)
         module = sys.modules.get(getattr(value, "__module__", None) or "")
         if module is None:
             return None
@@ -272,6 +276,7 @@ class Heap:
         for table in (
             self.by_real,
             self.by_inside,
+            self.of_class,
             self.opaque,
             self.fresh,
             self.cells,

@@ -36,7 +36,7 @@ _LEAVES = (
 )
 #: Files in folders of leaves that are programs: what the capture has programs run in place of
 #: others, and what works on containers of any values.
-_PROGRAMS = ("_src/capture/", "_src/util/pytree", "_src/compiler/told.py")
+_PROGRAMS = ("_src/capture/", "_src/core/size.py", "_src/util/pytree", "_src/compiler/told.py")
 _MODULE_FILE = os.path.join(_ROOT, "nn", "modules", "module.py")
 _known: dict[str, str | None] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import AppliedSource, AttrSource, applied
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.interp.fake import FakeTensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -129,6 +131,25 @@ def _grad(s: Session, t: Any, info: Any) -> Any:
     return value
 
 
+def _replace_data(s: Session, t: Any, info: TensorInfo, value: Any) -> None:
+    """`t.data = value` of a tensor from outside without gradients: from here on the graph's node
+    of t is that of the value, whose bytes t gets once the graph has run."""
+    as_before = info.meta[:3] == (tuple(value.shape), value.stride(), value.dtype)
+    plain = info.made_of is None and not overriding.has_say(info.kind)
+    plain = plain and s.tensors[id(value)].made_of is None
+    if info.real is None or t.requires_grad or not plain or not as_before:
+        raise Unsupported(
+            "`data` of a tensor is set.", "Use an in-place method, such as `copy_`, instead."
+        )
+    if s.recorder.current.parent is not None:
+        raise Unsupported("A function given to an operator sets `data` of a tensor.")
+    plain_value = s.recorder.method("detach", value)
+    s.native(setattr, t, "data", plain_value)
+    info = s.tensors[id(t)] = copy.copy(info)  # the placeholder stays the other one's
+    info.node = s.recorder.node_of(plain_value)
+    info.attrs["data"] = plain_value
+
+
 def set_(s: Session, t: Any, name: str, value: Any) -> None:
     """`t.name = value`."""
     info = s.tensors[id(t)]
@@ -145,6 +166,9 @@ def set_(s: Session, t: Any, name: str, value: Any) -> None:
             )
             s.raise_(TypeError(text))
         info.attrs["grad"] = value
+        return
+    if name == "data" and type(value) is FakeTensor:
+        _replace_data(s, t, info, value)
         return
     if name == "requires_grad" and info.real is None and t.is_leaf:
         s.recorder.method("requires_grad_", t, value)
