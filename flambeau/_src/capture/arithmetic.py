@@ -421,7 +421,11 @@ def get_item(s: Session, a: Any, key: Any) -> Any:
             if missing is not None:
                 return s.call(missing, (a, key), {})
         return s.native(dict.__getitem__, a, key)
-    if isinstance(a, (list, tuple, str, bytes, collections.deque)) or ta.__module__ in ("re", "types", "typing"):
+    if isinstance(a, (list, tuple, str, bytes, collections.deque)) or ta.__module__ in (
+        "re",
+        "types",
+        "typing",
+    ):
         return s.native(operator.getitem, a, native_index(s, key))
     raise Unsupported(f"An item of a {ta.__name__} is read.")
 

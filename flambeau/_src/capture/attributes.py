@@ -570,7 +570,11 @@ def _set_data(
             known.attrs[name] = value
         elif known is not None and name != "default_factory":
             raise Unsupported(f"The attribute {name} of a {kind.__name__} from outside is set.")
-        elif known is not None or s.heap.is_made(obj) or isinstance(obj, (BaseException, dict, list, set)):
+        elif (
+            known is not None
+            or s.heap.is_made(obj)
+            or isinstance(obj, (BaseException, dict, list, set))
+        ):
             s.native(attr.__set__, obj, value)
         else:  # found in a class, for one: it is the user's
             raise Unsupported(f"An attribute of a {kind.__name__} is set that was not entered.")

@@ -12,7 +12,6 @@ method could answer is not asked: classes are compared by `type(value)`, methods
 
 from __future__ import annotations
 
-import collections
 import functools
 import operator
 import sys

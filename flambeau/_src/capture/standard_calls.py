@@ -21,7 +21,7 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource
-from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
+from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _RE = frozenset(
 
 def handler(fn: Any, code: types.CodeType) -> Handler | None:
     """What to do with a Python function of the standard library, None: interpret it."""
-    if code.co_qualname == "signature" and fn.__module__ == "inspect":
-        return _signature
     return _BY_CODE.get(code.co_qualname) if code.co_qualname in _BY_CODE else _by_object(fn)
 
 
@@ -189,60 +187,6 @@ def _dispatch(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
         raise Unsupported("A function with singledispatch cannot be found again to guard it.")
     found = s.native(fn, kind)
     s.heap.guard(Kind.PYTHON, source, _Dispatches(kind, found))
-    return found
-
-
-class _Called:
-    """A predicate: a function or class is called as this one was, at each step to what it wraps."""
-
-    def __init__(self, value: Any) -> None:
-        self.steps = _steps(value)
-
-    def __call__(self, value: Any) -> bool:
-        found = _steps(value)
-        return len(found) == len(self.steps) and all(
-            a is b for x, y in zip(found, self.steps, strict=True) for a, b in zip(x, y, strict=True)
-        )
-
-    def __repr__(self) -> str:
-        return "called_as_before"
-
-
-def _steps(value: Any) -> list[tuple[Any, ...]]:
-    """What the signature of a function or class hangs on."""
-    out: list[tuple[Any, ...]] = []
-    while value is not None and len(out) < 8:
-        own = value.__dict__
-        if isinstance(value, type):
-            out.append((value.__init__, value.__new__, own.get("__signature__")))
-            return out
-        named = value.__kwdefaults__ or {}
-        out.append(
-            (value.__code__, value.__defaults__, own.get("__signature__"), *named, *named.values())
-        )
-        value = own.get("__wrapped__")
-        if type(value) is not types.FunctionType:
-            out.append((value,))
-            break
-    return out
-
-
-def _signature(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
-    """`inspect.signature` of a function, method or class whose defaults are constants."""
-    if len(args) != 1 or kwargs:
-        return s.inline(fn, args, kwargs)
-    asked = args[0].__func__ if type(args[0]) is types.MethodType else args[0]
-    if not isinstance(asked, (types.FunctionType, type)):
-        return s.inline(fn, args, kwargs)
-    source = s.heap.find(asked)
-    if source is None and not s.heap.is_made(asked):
-        return s.inline(fn, args, kwargs)
-    found = s.native(fn, args[0])
-    for p in found.parameters.values():
-        if not (is_plain(p.default) or is_reference(p.default)):
-            raise Unsupported("The signature has a default that is no constant.")
-    if source is not None:
-        s.heap.guard(Kind.PYTHON, source, _Called(asked))
     return found
 
 

@@ -75,7 +75,11 @@ class Keeps:
 
 class Looks(Keeps):
     def __exit__(self, kind, error, trace):
-        self.kept = kind and kind.__name__, trace is None, trace is not None and type(trace).__name__
+        self.kept = (
+            kind and kind.__name__,
+            trace is None,
+            trace is not None and type(trace).__name__,
+        )
         return True
 
 
