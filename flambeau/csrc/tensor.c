@@ -704,6 +704,14 @@ static PyObject *f_reuse(PyObject *m, PyObject *o) {
     if (ours && plain && !t->offset && s->nbytes == t->numel * t->dtype->itemsize) return Py_NewRef(o);
     return (PyObject *)fl_empty(t->ndim, t->sizes, t->strides, t->dtype, s->device);
 }
+/* over(t): t where nobody but it looks at its bytes, else a fresh tensor of its geometry. */
+static PyObject *f_over(PyObject *m, PyObject *o) {
+    if (!Tensor_Check(o)) { PyErr_SetString(PyExc_TypeError, "over: expected a tensor"); return NULL; }
+    Tensor *t = (Tensor *)o; Storage *s = t->storage;
+    int own = Py_REFCNT(s) == 1 && s->data && !s->owner && !s->flags && !t->offset && s->nbytes == t->numel * t->dtype->itemsize;
+    if (own && !t->bits && !t->sym && !t->flags && !t->grad_fn) return Py_NewRef(o);
+    return (PyObject *)fl_empty(t->ndim, t->sizes, t->strides, t->dtype, s->device);
+}
 /* alias(cls, t, size, stride, offset, dtype=None): the same bytes and version under another geometry, without history. */
 static PyObject *f_alias(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     int64_t sz[FL_MAXDIM], st[FL_MAXDIM], off; int nd, ns, symbolic = 0;
@@ -853,7 +861,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     return r < 0 ? NULL : PyBool_FromLong(!r);
 }
 static PyMethodDef functions[] = {
-    {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"reuse", f_reuse, METH_O}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
+    {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"reuse", f_reuse, METH_O}, {"over", f_over, METH_O}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
     {"geometry", f_geometry, METH_O}, {"view_kind", (PyCFunction)f_view_kind, METH_FASTCALL}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
     {"zero", f_zero, METH_O}, {"count_up", (PyCFunction)f_count_up, METH_FASTCALL}, {"of_numbers", (PyCFunction)f_of_numbers, METH_FASTCALL}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 

@@ -13,6 +13,7 @@ import pytest
 import flambeau as torch
 from flambeau._functorch.aot_autograd import aot_function as through_back_ends
 from flambeau._src import _native
+from flambeau._src.compiler import stages
 from flambeau._src.compiler.aot import aot_function, own_compiler
 from flambeau._src.util.log import counters
 
@@ -207,6 +208,118 @@ def test_bytes_that_somebody_holds_are_not_reused() -> None:
     assert _native.reuse(foreign) is not foreign
     leaf = fresh().requires_grad_()
     assert _native.reuse(leaf) is not leaf
+
+
+def test_what_had_begun_apart_is_one_kernel() -> None:
+    """An optimizer's step for one parameter: its parts meet only at the end."""
+
+    def f(p: Any, m: Any, v: Any, x: Any, w: Any) -> Any:
+        kept = p * 0.9
+        g = x @ w
+        first = m.lerp(g, 0.1)
+        second = v * 0.99 + g * g * 0.01
+        return kept - first / (second.sqrt() + 1e-8), first, second
+
+    tensors = [t.detach() for t in leaves(*[(6, 6)] * 5)]
+    tensors[2].abs_()
+    compiled = aot_function(f)
+    for got, wanted in zip(compiled(*tensors), f(*tensors), strict=True):
+        assert torch.equal(got, wanted)
+    (entry,) = compiled.entries.values()
+    assert entry is not None
+    assert str(entry.forward.program).count("run_map(") == 1  # type: ignore[attr-defined]
+
+
+def test_groups_with_another_between_them_stay_apart() -> None:
+    def f(x: Any, y: Any) -> Any:
+        early = x * 2
+        other = y.exp()
+        between = early @ other
+        late = other + 1
+        return (between * early + late) * other, early.cos() @ late
+
+    x, y = (t.detach() for t in leaves((5, 5), (5, 5)))
+    for got, wanted in zip(aot_function(f)(x, y), f(x, y), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_a_written_input_is_computed_where_it_lies(monkeypatch: Any) -> None:
+    texts = []
+    write = stages.assemble.write
+
+    def noted(*args: Any) -> Any:
+        texts.append(str(write(*args)))
+        return write(*args)
+
+    monkeypatch.setattr(stages.assemble, "write", noted)
+
+    def f(p: Any, m: Any, x: Any) -> Any:
+        with torch.no_grad():
+            m.mul_(0.9).add_(x.t())
+            p.sub_(m * 0.1)
+        return (x * p).sum()
+
+    def given() -> list[Any]:
+        p, m, x = leaves((8, 8), (8, 8), (8, 8))
+        return [p, m.detach(), x.detach()]
+
+    compiled = torch.compile(f)
+    wanted, own = given(), given()
+    for _ in range(3):
+        places = [t.data_ptr() for t in own]
+        versions = [t._version for t in own]
+        compiled(*own).backward()
+        f(*wanted).backward()
+        assert torch.equal(own[0].grad, wanted[0].grad)
+        assert all(torch.equal(a, b) for a, b in zip(own, wanted, strict=True))
+        assert [t.data_ptr() for t in own] == places
+        assert [t._version > v for t, v in zip(own, versions, strict=True)] == [True, True, False]
+    assert own[0].is_leaf
+    assert own[0].requires_grad
+    assert texts[0].count("over(") == 2
+
+
+def test_a_written_input_that_others_look_at() -> None:
+    """A view of its bytes, in the program or outside, sees its value change once, at the end."""
+
+    def f(p: Any, x: Any) -> Any:
+        turned = p.t()
+        before = turned @ x
+        with torch.no_grad():
+            p.mul_(x).add_(turned)
+        return before, p
+
+    def given() -> tuple[Any, ...]:
+        p, x = (t.detach() for t in leaves((4, 4), (4, 4)))
+        return p, x, p[1:]
+
+    compiled = torch.compile(f)
+    p, x, part = given()
+    q, y, other = given()
+    for _ in range(3):
+        got, same = compiled(p, x)
+        wanted, _ = f(q, y)
+        assert same is p
+        assert torch.equal(got, wanted)
+        assert torch.equal(p, q)
+        assert torch.equal(part, other)
+
+
+def test_one_value_for_two_written_inputs() -> None:
+    def f(p: Any, q: Any, x: Any) -> Any:
+        made = p * x
+        p.copy_(made)
+        q.copy_(made)
+        return made
+
+    p, q, x = (t.detach() for t in leaves((4, 4), (4, 4), (4, 4)))
+    wanted = p * x
+    made = torch.compile(f)(p, q, x)
+    assert torch.equal(p, wanted)
+    assert torch.equal(q, wanted)
+    p.zero_()
+    assert torch.equal(made, wanted)
+    assert torch.equal(q, wanted)
 
 
 def test_tensors_apart() -> None:

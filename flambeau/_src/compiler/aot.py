@@ -349,12 +349,13 @@ def entry_for(joint: Joint, cut: Cut, compile_: Compile) -> Entry:
 def _write(
     places: Sequence[tuple[int, int]], sources: Sequence[Tensor], outs: Sequence[Tensor]
 ) -> None:
-    """Written inputs get their values; what has no history is written without one."""
+    """Written inputs get their values; what has no history is written without one. A value that
+    was computed in its place (`Joint.in_place`) is only counted."""
     grad = state.set_grad(False)
     try:
         for i, place in places:
             value = outs[place]
-            state.set_grad(grad and value.requires_grad)
+            state.set_grad(grad and value.requires_grad and value is not sources[i])
             aten.copy_(sources[i], value)
     finally:
         state.set_grad(grad)

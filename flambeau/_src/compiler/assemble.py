@@ -76,16 +76,20 @@ class Plan:
 
 class _Writer:
     def __init__(
-        self, plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None
-    ) -> None:
+        self, plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None,
+        onto: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
         self.plan, self.graph, self.attributes = plan, plan.graph, attributes
         self.addresses = addresses
         self.lines: list[str] = []
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
-            "reuse": _native.reuse, "run_map": _native.run_map, "run_rows": _native.run_rows,
-            "run": run, "math": math, "inf": math.inf, "nan": math.nan,
+            "reuse": _native.reuse, "over": _native.over, "run_map": _native.run_map,
+            "run_rows": _native.run_rows, "run": run, "math": math, "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
+        ends: Any = self.graph.output_node().args[0]
+        given = [n for n in self.graph.nodes if n.op == "placeholder"]
+        self.onto: dict[Node, Node] = {ends[place]: given[i] for i, place in onto}
         self.var: dict[Node, str] = {}
         self.constants: dict[str, str] = {}
         self.symbols: set[str] = set()  # names of sizes that the program reads
@@ -200,10 +204,18 @@ class _Writer:
         return f"{name} = empty({self._text(shape)}, {val.dtype.name}, cpu{strides})"
 
     def _over(self, node: Node, spent: list[Node]) -> str | None:
-        """The result of an elementwise kernel in the place of an operand that nobody needs later:
-        whether its bytes are free is seen when it runs."""
-        val = node.meta["val"]
+        """The result of an elementwise kernel in the place of an operand that nobody needs later,
+        or of the input whose new value it is: whether its bytes are free is seen when it runs."""
+        val, target = node.meta["val"], self.onto.get(node)
+        if target in spent:
+            old = target.meta["val"]
+            if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
+                spent.remove(target)
+                name = self.var[node] = self._name(node.name)
+                return f"{name} = over({self.var[target]})"
         for n in spent:
+            if n.op == "placeholder":
+                continue
             old = n.meta["val"]
             if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
                 spent.remove(n)
@@ -212,7 +224,7 @@ class _Writer:
         return None
 
     def _map(self, kernel: Fused, addresses: dict[str, int] | None, last: set[Node]) -> None:
-        spent = [n for n in kernel.inputs if n in last and n.op == "call_function"]
+        spent = [n for n in kernel.inputs if n in last and n.op in ("call_function", "placeholder")]
         if kernel.dim is not None or addresses is None:
             spent = []  # a row is read more than once; NumPy writes one result after the other
         for n in kernel.outputs:
@@ -549,9 +561,13 @@ def plan(graph: Graph, *, exact: bool = False) -> Plan:
     return Plan(graph, groups, {id(g): Fused(g, exact) for g in groups if g.parts}, exact)
 
 
-def write(plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None) -> Program:
-    """The program of a plan, over the kernels at `addresses` (None: evaluated in NumPy)."""
-    return _Writer(plan, attributes, addresses).run()
+def write(
+    plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None,
+    onto: Sequence[tuple[int, int]] = (),
+) -> Program:  # fmt: skip
+    """The program of a plan, over the kernels at `addresses` (None: evaluated in NumPy). `onto`:
+    by number, placeholders and the results that may be computed in their place."""
+    return _Writer(plan, attributes, addresses, onto).run()
 
 
 def assemble(graph: Graph, attributes: dict[str, Any], *, exact: bool = False) -> Program:

@@ -132,8 +132,9 @@ def compile_graph(pipeline: Pipeline, work: Work) -> Callable[..., Any]:
     @_unseen
     def lower(graph: Graph, attributes: dict[str, Any], fakes: list[Any], backward: bool) -> Any:
         half = Work(
-            graph, attributes, fakes, work.entry, work.switches, work.back_end, backward=backward
-        )
+            graph, attributes, fakes, work.entry, work.switches, work.back_end, backward=backward,
+            joint=None if backward else work.joint,
+        )  # fmt: skip
         try:
             _run(pipeline.lower, half)
         except StageFailed as failed:

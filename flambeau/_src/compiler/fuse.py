@@ -427,7 +427,69 @@ class _Grouping:
                 self._add(r, extents(r.operands[0].meta["val"].shape), r.dim, needs)
                 continue
             self._new(Group([node], after=needs), node)
+        self._merge()
         return self._ordered()
+
+    def _merge(self) -> None:
+        """Elementwise groups of one shape of which one reads what the other makes become one. A
+        node joins a group when it is met; here meet those that had both begun by then. What else
+        reads from the first comes after the second, so that one order serves throughout."""
+        place = {id(g): i for i, g in enumerate(self._ordered())}
+        position = [place[id(g)] for g in self.groups]
+        order = {node: i for i, node in enumerate(self.graph.nodes)}
+        readers: list[set[int]] = [set() for _ in self.groups]
+        for at, g in enumerate(self.groups):
+            for before in g.after:
+                readers[before].add(at)
+        for at, g in enumerate(self.groups):
+            for before in sorted(g.after):
+                if before not in g.after or not self._one(self.groups[before], g, before):
+                    continue
+                early = any(position[r] < position[at] for r in readers[before])
+                if early or self._between(before, at, position):
+                    continue
+                first = self.groups[before]
+                nodes = sorted(zip(first.nodes + g.nodes, first.parts + g.parts, strict=True),
+                               key=lambda pair: order[pair[0]])  # fmt: skip
+                g.nodes, g.parts = [n for n, _ in nodes], [m for _, m in nodes]
+                self.of.update(dict.fromkeys(first.nodes, at))
+                g.after = (g.after | first.after) - {before}
+                for n in first.after:
+                    readers[n].add(at)
+                for reader in readers[before] - {at}:
+                    self.groups[reader].after.discard(before)
+                    self.groups[reader].after.add(at)
+                    readers[at].add(reader)
+                first.nodes, first.parts, first.after = [], [], set()
+                readers[before] = set()
+
+    def _one(self, a: Group, b: Group, at: int) -> bool:
+        """Whether group `a`, number `at`, and `b`, which reads from it, fit into one kernel."""
+        if not a.parts or not b.parts or a.shape != b.shape or (a.dim, b.dim) != (None, None):
+            return False
+        if len(a.nodes) + len(b.nodes) > MAX_NODES:
+            return False
+        if not any(self.of.get(n) == at for m in b.parts for n in m.inputs):
+            return False
+        if sum(len(m.unfixed) for m in (*a.parts, *b.parts)) > MAX_NUMBERS:
+            return False
+        inside = {*a.nodes, *b.nodes}
+        inputs = {n for m in (*a.parts, *b.parts) for n in m.inputs} - inside
+        outputs = sum(any(u not in inside for u in n.users) for n in inside)
+        return len(inputs) + max(outputs, 1) <= MAX_OPERANDS
+
+    def _between(self, first: int, last: int, position: list[int]) -> bool:
+        """Whether a third group needs `first` and is needed by `last`."""
+        seen: set[int] = set()
+        stack = [n for n in self.groups[last].after if n != first]
+        while stack:
+            at = stack.pop()
+            if at == first:
+                return True
+            if at not in seen and position[at] > position[first]:
+                seen.add(at)
+                stack.extend(self.groups[at].after)
+        return False
 
     def _write(self, node: Node, needs: set[int]) -> None:
         """A write: after all that read what it may write so far, before all that read it later."""
@@ -569,7 +631,7 @@ class _Grouping:
                         for n in sorted(self.groups[g].after, reverse=True)
                         if n not in done
                     )
-        return [self.groups[g] for g in done]
+        return [self.groups[g] for g in done if self.groups[g].nodes]
 
 
 def groups_of(graph: Graph, *, rows: bool = True) -> list[Group]:

@@ -133,6 +133,16 @@ class Joint:
         number = {source: i for i, source in enumerate(places)}
         return [number[source] for source, _ in self.written]
 
+    def in_place(self) -> list[tuple[int, int]]:
+        """The outputs that are nothing but the new value of an input, as `(placeholder, place)`:
+        they may be computed where it lies, as the copy into it comes right after the graph."""
+        if self.bases or self.layout is not None:
+            return []
+        told = {r.slot for r in self.results} | {*self.carrying, *self.spent}
+        told |= {place for _, place in self.written if self.outputs.count(self.outputs[place]) > 1}
+        moved = {i for i, _ in self.reshaped}
+        return [(i, place) for i, place in self.written if i not in moved and place not in told]
+
     def __str__(self) -> str:
         return str(self.graph)
 

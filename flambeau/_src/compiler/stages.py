@@ -125,7 +125,8 @@ def _toolchain(work: Work) -> Any:
 
 
 def _assemble(work: Work) -> Any:
-    program = assemble.write(work.plan, work.attributes, work.addresses)
+    onto = [] if work.joint is None else work.joint.in_place()  # of a forward half
+    program = assemble.write(work.plan, work.attributes, work.addresses, onto)
     work.lowered = aot.beneath(program, _left_alone(work, program.call))
     return program
 
