@@ -211,8 +211,10 @@ def differences(a: Any, b: Any, path: str = "value", seen: Any = None) -> list[s
             return [f"{path}: keys {list(a)} became {list(b)}"]
         out = [
             d
-            for (k, x), y in zip(a.items(), b.values(), strict=True)
-            for d in differences(x, y, f"{path}[{k!r}]", seen)
+            for k, m in zip(a, b, strict=True)  # a class may have an `items` of its own
+            for d in differences(
+                dict.__getitem__(a, k), dict.__getitem__(b, m), f"{path}[{k!r}]", seen
+            )
         ]
         return out + _attributes(a, b, path, seen)
     if isinstance(a, types.FunctionType):
