@@ -12,7 +12,6 @@ from flambeau._src.autograd import api as autograd_api
 from flambeau._src.core import (
     checks,
     dlpack,
-    dtype,
     generator,
     interchange,
     layout,
@@ -82,7 +81,7 @@ def functions() -> dict[str, Any]:
         "seed": generator.seed,
         "initial_seed": generator.initial_seed, "get_rng_state": generator.get_rng_state,
         "set_rng_state": generator.set_rng_state, "default_generator": generator.default_generator,
-        "promote_types": dtype.promote_types, "can_cast": dtype.can_cast, **layout.FORMATS,
+        **layout.FORMATS,
         "memory_format": layout.memory_format, "layout": layout.layout,
         **printing.FUNCTIONS, **toplevel.FUNCTIONS, **checks.FUNCTIONS, **symint.FUNCTIONS,
         **settings.FUNCTIONS, **interchange.FUNCTIONS, **dlpack.FUNCTIONS,

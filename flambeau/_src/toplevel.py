@@ -286,6 +286,8 @@ FUNCTIONS: dict[str, Any] = {
     "get_deterministic_debug_mode": get_deterministic_debug_mode,
     "get_device_module": get_device_module,
     "has_openmp": False, "has_mkl": False, "has_lapack": True, "has_spectral": True,
-    "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo, "inf": math.inf, "nan": math.nan,
+    "_assert": _assert, "finfo": info.finfo, "iinfo": info.iinfo,
+    "promote_types": info.promote_types, "can_cast": info.can_cast,
+    "inf": math.inf, "nan": math.nan,
     "pi": math.pi, "e": math.e, "newaxis": None,
 }  # fmt: skip

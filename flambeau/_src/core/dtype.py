@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flambeau._src import _native
 
 FLOATING, COMPLEX, SIGNED = 1, 2, 4
@@ -45,6 +47,23 @@ COMPLEX_OF: dict[dtype, dtype] = {
 
 _INT_RANK = {bool_: 0, uint8: 1, int8: 1, int16: 2, int32: 3, int64: 4}
 _FLOAT_RANK = {float16: 1, bfloat16: 1, float32: 2, float64: 3}
+
+
+#: Python's classes of numbers, which programs may name where a dtype is wanted.
+FROM_PYTHON: dict[Any, dtype] = {float: float64, int: int64, bool: bool_, complex: complex128}
+
+
+def as_dtype(value: Any, function: str, argument: str = "argument 'dtype'") -> Any:
+    """A dtype argument: None and dtypes themselves, Python's classes of numbers as theirs.
+
+    Raises TypeError for anything else.
+    """
+    if value is None or type(value) is dtype:
+        return value
+    found = FROM_PYTHON.get(value) if isinstance(value, type) else None
+    if found is None:
+        raise TypeError(f"{function}(): {argument} must be torch.dtype, not {type(value).__name__}")
+    return found
 
 
 def is_integral(d: dtype, *, with_bool: bool = True) -> bool:

@@ -1,10 +1,9 @@
-"""Limits of the dtypes: torch.finfo and torch.iinfo."""
+"""What programs ask about dtypes: their limits, and which one holds the values of two."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 
@@ -20,8 +19,9 @@ class finfo:
     __slots__ = ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype")
 
     def __init__(self, type: Any = None) -> None:
-        d = state.process.default_dtype if type is None else type
-        if not isinstance(d, _native.dtype) or not (d.is_floating_point or d.is_complex):
+        d = dt.as_dtype(type, "finfo", "argument 'type' (position 1)")
+        d = state.process.default_dtype if d is None else d
+        if not (d.is_floating_point or d.is_complex):
             raise TypeError(
                 "torch.finfo() requires a floating point input type. Use torch.iinfo to handle "
                 f"'{getattr(d, 'name', d)}'"
@@ -58,7 +58,8 @@ class iinfo:
     __slots__ = ("bits", "max", "min", "dtype")
 
     def __init__(self, type: Any) -> None:
-        if not isinstance(type, _native.dtype) or not dt.is_integral(type, with_bool=False):
+        type = dt.as_dtype(type, "iinfo", "argument 'type' (position 1)")
+        if type is None or not dt.is_integral(type, with_bool=False):
             if type is dt.bool_:
                 raise TypeError("torch.bool is not supported by torch.iinfo")
             raise TypeError(
@@ -77,3 +78,16 @@ class iinfo:
 
     def __hash__(self) -> int:
         return hash(("iinfo", self.dtype))
+
+
+def promote_types(type1: Any, type2: Any) -> Any:
+    """The smallest dtype that both convert to. Raises TypeError for what is no dtype."""
+    first = dt.as_dtype(type1, "promote_types", "argument 'type1' (position 1)")
+    second = dt.as_dtype(type2, "promote_types", "argument 'type2' (position 2)")
+    return dt.promote_types(first, second)
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a result of one dtype may be written into the other without losing its category."""
+    first = dt.as_dtype(from_, "can_cast", "argument 'from_' (position 1)")
+    return dt.can_cast(first, dt.as_dtype(to, "can_cast", "argument 'to' (position 2)"))

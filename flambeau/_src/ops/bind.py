@@ -15,12 +15,6 @@ from flambeau._src.ops.schema import Arg
 
 _NO = object()
 _RENAMES = {"input": "self", "axis": "dim", "keepdims": "keepdim", "x": "self", "x2": "other"}
-DTYPE_FROM_PYTHON: dict[Any, dt.dtype] = {
-    float: dt.float64,
-    int: dt.int64,
-    bool: dt.bool_,
-    complex: dt.complex128,
-}
 
 
 def _int(v: Any, a: Arg) -> Any:
@@ -89,7 +83,7 @@ def _tensor(v: Any, a: Arg) -> Any:
 def _dtype(v: Any, a: Arg) -> Any:
     if isinstance(v, _native.dtype):
         return v
-    return DTYPE_FROM_PYTHON.get(v, _NO) if isinstance(v, type) else _NO
+    return dt.FROM_PYTHON.get(v, _NO) if isinstance(v, type) else _NO
 
 
 def _device(v: Any, a: Arg) -> Any:

@@ -128,8 +128,8 @@ def asarray(
         copy: True always copies; False never, and it is an error where that cannot be.
         requires_grad: None keeps that of a tensor.
     """
+    wanted = dtype = dt.as_dtype(dtype, "asarray")
     found = _shared(obj, dtype)
-    wanted = dtype if dtype is not None else None
     if found is None:
         if copy is False:
             raise ValueError("can't alias arbitrary sequence into a tensor.")

@@ -701,6 +701,7 @@ def tensor(
     pin_memory: bool = False,
 ) -> Tensor:
     """A new leaf tensor with a copy of data (numbers, nested lists, arrays, tensors)."""
+    dtype = dt.as_dtype(dtype, "tensor")
     if isinstance(data, Tensor):
         slot_warn_copy()
         t = data.detach().clone() if dtype is None else data.detach().to(dtype=dtype, copy=True)
@@ -779,6 +780,7 @@ def _placed(t: Tensor, device: Any) -> Tensor:
 @overridable
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """data as a tensor, sharing its bytes when nothing has to change."""
+    dtype = dt.as_dtype(dtype, "as_tensor")
     if isinstance(data, Tensor):
         return data.to(device=device if device is None else _device_arg(device), dtype=dtype)
     if hasattr(data, "__array_interface__"):
@@ -793,8 +795,31 @@ def new_tensor(
     self: Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor with a copy of data, in self's dtype and on self's device."""
+    dtype = dt.as_dtype(dtype, "new_tensor")
     return tensor(
         data, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
+    )
+
+
+def _names_dtype(value: Any) -> bool:
+    return type(value) is _native.dtype or (isinstance(value, type) and value in dt.FROM_PYTHON)
+
+
+def _dtype_of_to(value: Any) -> Any:
+    if not _names_dtype(value):
+        raise _no_form_of_to(f"dtype={type(value).__name__}, ")
+    return dt.as_dtype(value, "to")
+
+
+def _no_form_of_to(got: str) -> TypeError:
+    return TypeError(
+        f"to() received an invalid combination of arguments - got ({got}), but expected one of:"
+        "\n * "
+        "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, "
+        "bool copy = False, *, torch.memory_format memory_format = None)\n * (torch.dtype "
+        "dtype, bool non_blocking = False, bool copy = False, *, torch.memory_format "
+        "memory_format = None)\n * (Tensor tensor, bool non_blocking = False, bool copy = "
+        "False, *, torch.memory_format memory_format = None)\n"
     )
 
 
@@ -807,7 +832,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     form = "dtype_layout"
     if rest and isinstance(rest[0], Tensor):
         other = rest.pop(0)
-    elif rest and (isinstance(rest[0], _native.dtype) or rest[0] in (float, int, bool, complex)):
+    elif rest and _names_dtype(rest[0]):
         dtype, form = rest.pop(0), "dtype"
     elif (
         rest
@@ -815,18 +840,10 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         and not isinstance(rest[0], bool)
     ):
         device, *rest = rest
-        if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
+        if rest and (rest[0] is None or _names_dtype(rest[0])):
             dtype = rest.pop(0)
     elif rest:
-        raise TypeError(
-            "to() received an invalid combination of arguments - got "
-            f"({', '.join(type(a).__name__ for a in args)}), but expected one of:\n * "
-            "(torch.device device = None, torch.dtype dtype = None, bool non_blocking = False, "
-            "bool copy = False, *, torch.memory_format memory_format = None)\n * (torch.dtype "
-            "dtype, bool non_blocking = False, bool copy = False, *, torch.memory_format "
-            "memory_format = None)\n * (Tensor tensor, bool non_blocking = False, bool copy = "
-            "False, *, torch.memory_format memory_format = None)\n"
-        )
+        raise _no_form_of_to(", ".join(type(a).__name__ for a in args))
     non_blocking = rest.pop(0) if rest else kwargs.pop("non_blocking", False)
     copy = rest.pop(0) if rest else kwargs.pop("copy", False)
     fmt = kwargs.pop("memory_format", None)
@@ -836,8 +853,8 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return aten.to(self, other, non_blocking, copy, memory_format=fmt)
     if device is not None:
         device = _device_arg(device)
-    if dtype is not None and not isinstance(dtype, _native.dtype):
-        dtype = number_type(dtype())
+    if dtype is not None:
+        dtype = _dtype_of_to(dtype)
     if form == "dtype" and device is None:
         return aten.to(self, dtype, non_blocking, copy, memory_format=fmt)
     return aten.to(
@@ -851,19 +868,19 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool, Any]:
     rest = list(args)
     if rest and isinstance(rest[0], Tensor):
         device, dtype = rest[0].device, rest.pop(0).dtype
-    elif rest and (isinstance(rest[0], _native.dtype) or rest[0] in (float, int, bool, complex)):
+    elif rest and _names_dtype(rest[0]):
         dtype = rest.pop(0)
     elif rest:
         device = rest.pop(0)
-        if rest and (rest[0] is None or isinstance(rest[0], _native.dtype)):
+        if rest and (rest[0] is None or _names_dtype(rest[0])):
             dtype = rest.pop(0)
     non_blocking = rest.pop(0) if rest else kwargs.pop("non_blocking", False)
     kwargs.pop("copy", None)
     fmt = kwargs.pop("memory_format", None)
     if kwargs:
         raise TypeError(f"to() got an unexpected keyword argument '{next(iter(kwargs))}'")
-    if dtype is not None and not isinstance(dtype, _native.dtype):
-        dtype = number_type(dtype())
+    if dtype is not None:
+        dtype = _dtype_of_to(dtype)
     return None if device is None else _device_arg(device), dtype, non_blocking, fmt
 
 

@@ -217,6 +217,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         wanted, device = _parse_type(dtype)
     elif isinstance(dtype, tensortype):
         wanted, device = dtype.dtype, dtype._device
+    elif isinstance(dtype, type):
+        raise ValueError(f"invalid type: '{dtype.__name__}'")
     else:
         raise TypeError("dtype must be a type, str, or dtype object")
     return to_(self, _native.device(device), wanted, non_blocking=non_blocking)
