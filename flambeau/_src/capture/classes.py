@@ -173,7 +173,8 @@ def construct(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, An
 
 #: Stands for the traceback of an exception that the program raised: there is one, and what looks
 #: into it or keeps it ends the graph. (Its frame is that of a generator that never begins.)
-_TRACE = types.TracebackType(None, (None for _ in ()).gi_frame, 0, 1)
+_NEVER: Any = (None for _ in ())
+_TRACE = types.TracebackType(None, _NEVER.gi_frame, 0, 1)
 
 
 def raised(s: Session, error: BaseException) -> tuple[Any, Any, Any]:
