@@ -172,28 +172,30 @@ def _analytical(
     return [torch.stack(r) if r else z for r, z in zip(rows, blank, strict=True)], same
 
 
+def _pushed(
+    fn: Function, inputs: tuple[Any, ...], x: Tensor, tangent: Tensor, which: Sequence[int]
+) -> list[Tensor]:
+    """The tangents of the outputs, in parts, for a tangent of one input."""
+    ad = torch.autograd.forward_ad
+    with ad.dual_level():
+        args = tuple(
+            ad.make_dual(a.detach(), tangent) if a is x else a.detach() if _differs(a) else a
+            for a in inputs
+        )
+        outs = _tuple(fn(*args))
+        duals = [ad.unpack_dual(outs[w]) for w in which]
+        return [_parts(torch.zeros_like(p) if t is None else t).clone() for p, t in duals]
+
+
 def _forward_columns(
     fn: Function, inputs: tuple[Any, ...], wrt: Sequence[Tensor], which: Sequence[int]
 ) -> list[list[Tensor]]:
     """The Jacobians by forward-mode differentiation, column by column."""
-    ad = torch.autograd.forward_ad
     found: list[list[list[Tensor]]] = [[[] for _ in wrt] for _ in which]
     for j, x in enumerate(wrt):
         for i in range(_width(x)):
-            with ad.dual_level():
-                tangent = _unit(x, i)
-                args = tuple(
-                    ad.make_dual(a.detach(), tangent)
-                    if a is x
-                    else a.detach()
-                    if _differs(a)
-                    else a
-                    for a in inputs
-                )
-                outs = _tuple(fn(*args))
-                for k, w in enumerate(which):
-                    primal, t = ad.unpack_dual(outs[w])
-                    found[k][j].append(_parts(torch.zeros_like(primal) if t is None else t).clone())
+            for k, column in enumerate(_pushed(fn, inputs, x, _unit(x, i), which)):
+                found[k][j].append(column)
     return [[torch.stack(c, 1) if c else torch.zeros(0, 0) for c in row] for row in found]
 
 
@@ -206,7 +208,7 @@ def _close(a: Tensor, n: Tensor, rtol: float, atol: float) -> bool:
 
 
 def _mismatch(a: Tensor, n: Tensor, o: int, i: int, forward: bool = False) -> str:
-    mode = " in forward mode" if forward else ""
+    mode = " computed with forward mode" if forward else ""
     return (
         f"Jacobian{mode} mismatch for output {o:d} with respect to input {i:d},\n"
         f"numerical:{n}\nanalytical:{a}\n"
@@ -350,8 +352,13 @@ class _Check:
                 x.data.copy_(saved + self.eps * u)
                 high = _values(self.fn, self.inputs, which)
                 x.data.copy_(saved)
+            slopes = [(h - k) / (2 * self.eps) for h, k in zip(high, low, strict=True)]
+            if self.check_forward_ad:
+                self.fast_forward(x, u, j, slopes, which)
+            if not self.check_backward_ad:
+                continue
             for i, (o, v) in enumerate(zip(outs, vs, strict=True)):
-                n = ((high[i] - low[i]) / (2 * self.eps) * _parts(v)).sum()
+                n = (slopes[i] * _parts(v)).sum()
                 (g,) = _backward_of(o, [x], v)
                 _check_form([g], [x], self.check_grad_dtypes)
                 a = torch.zeros_like(n) if g is None else (_parts(g) * _parts(u)).sum()
@@ -361,12 +368,25 @@ class _Check:
                 if g is not None and g.numel() and (g - again).abs().max().item() > self.nondet_tol:
                     raise GradcheckError(_NOT_REENTRANT.format(self.nondet_tol))
 
-    def whole(self, i: int, j: int) -> str:
+    def fast_forward(
+        self, x: Tensor, u: Tensor, j: int, slopes: list[Tensor], which: list[int]
+    ) -> None:
+        """J u by forward mode, against its numerical value, output by output."""
+        for i, (t, n) in enumerate(
+            zip(_pushed(self.fn, self.inputs, x, u, which), slopes, strict=True)
+        ):
+            if not _close(t, n, self.rtol, self.atol):
+                raise GradcheckError(_mismatch(t, n, i, j, True) + self.whole(i, j, True))
+
+    def whole(self, i: int, j: int, forward: bool = False) -> str:
         """What a failed fast check says of the Jacobian of output i by input j."""
         o = _differentiable(self.fn(*self.inputs))[i]
         which = [k for k, t in enumerate(_tuple(self.fn(*self.inputs))) if _differs(t)]
         n = _numerical(self.fn, self.inputs, self.wrt, which, self.eps)[i][j]
-        a = _analytical(o, self.wrt, False, float("inf"))[0][j]
+        if forward:
+            a = _forward_columns(self.fn, self.inputs, self.wrt, which)[i][j]
+        else:
+            a = _analytical(o, self.wrt, False, float("inf"))[0][j]
         return _WHOLE.format(n, a, (n - a).abs().max().item())
 
     def batched(self, o: Tensor, at: int) -> None:

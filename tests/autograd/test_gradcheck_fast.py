@@ -3,6 +3,7 @@ function is called, and the message, are PyTorch 2.13's."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -81,3 +82,49 @@ def test_a_batching_rule_that_says_no_dimensions() -> None:
     found = torch.vmap(twice, in_dims=1, out_dims=1)(torch.ones(2, 3))
     assert found.tolist() == [[2.0] * 3] * 2
     assert seen == [(3, "error", (1,), (2, 3))]
+
+
+class WrongForward(torch.autograd.Function):
+    """Its rule for tangents is off by half."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 2 * ctx.saved_tensors[0]
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        return t * 3 * ctx.saved_tensors[0]
+
+
+class WrongBackward(WrongForward):
+    """Its rule for gradients is."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        return g * 3 * ctx.saved_tensors[0]
+
+    @staticmethod
+    def jvp(ctx: Any, t: Any) -> Any:
+        return t * 2 * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("fast_mode", [False, True])
+def test_forward_mode(fast_mode: bool) -> None:
+    x = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    z = torch.rand(3, dtype=torch.complex128, requires_grad=True)
+    check = functools.partial(gradcheck, fast_mode=fast_mode)
+    assert check(WrongForward.apply, x)
+    what = "Jacobian computed with forward mode mismatch for output 0 with respect to input 0"
+    for backward in (True, False):
+        with pytest.raises(GradcheckError, match=what):
+            check(WrongForward.apply, x, check_forward_ad=True, check_backward_ad=backward)
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        check(WrongBackward.apply, x, check_forward_ad=True)
+    assert check(WrongBackward.apply, x, check_forward_ad=True, check_backward_ad=False)
+    assert check(lambda a: (a * a.conj(), a.exp()), z, check_forward_ad=True)

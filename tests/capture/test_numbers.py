@@ -170,8 +170,8 @@ def test_numbers_that_only_running_tells(fn: Any, backend: str) -> None:
 
 
 def test_a_branch_on_such_a_number_breaks() -> None:
-    def f(x: Any, n: Any) -> Any:
-        return x * 2 if n.item() > 2 else x * 3
+    def f(x: Any, n: Any) -> Any:  # of an input itself it would be guarded
+        return x * 2 if (n + 0).item() > 2 else x * 3
 
     torch._dynamo.reset()
     x = torch.arange(6.0)

@@ -24,6 +24,7 @@ from flambeau._src.capture.outcome import (
     Forbidden,
     GraphBreak,
     InternalError,
+    NeedsValue,
     Raised,
     Region,
     Round,
@@ -74,11 +75,11 @@ def capture(
     before = modes.settings()
     stop: int | None = None
     limit: Unsupported | None = None
-    hooks_break = False
+    hooks_break = read_inputs = False
     for _ in range(_ATTEMPTS):
         try:
             session = Session(options, _PROTOCOL)
-            session.hooks_break = hooks_break
+            session.hooks_break, session.read_inputs = hooks_break, read_inputs
             frame = _outer_frame(session, code, arguments, globals_, function)
         except Exception as error:
             where = (code.co_filename, code.co_firstlineno, code.co_qualname)
@@ -89,6 +90,9 @@ def capture(
             found.__traceback__ = found.__context__ = None  # they hold the program's objects
             if isinstance(found, TooLate) and not hooks_break:
                 hooks_break, stop, limit = True, None, None
+                continue
+            if isinstance(found, NeedsValue) and session.inputs_read:
+                read_inputs, stop, limit = True, None, None
                 continue
             found.error = session.breaks_are_errors[-1] if session.breaks_are_errors else None
             if found.whole:

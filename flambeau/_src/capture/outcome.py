@@ -19,6 +19,7 @@ __all__ = [
     "Forbidden",
     "GraphBreak",
     "InternalError",
+    "NeedsValue",
     "Raised",
     "Region",
     "Round",
@@ -44,6 +45,10 @@ class Unsupported(BaseException):
 
 class TooLate(Unsupported):
     """What was put off cannot be done any more: it must break the graph where it stands."""
+
+
+class NeedsValue(Unsupported):
+    """A number that only running tells is needed: those that inputs hold can be guarded."""
 
 
 class Round(Unsupported):

@@ -12,7 +12,7 @@ from flambeau._src.capture import forward_ad, modes, sizes
 from flambeau._src.capture.guards import Guard, GuardLog, Kind
 from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
-from flambeau._src.capture.outcome import CaptureOptions, Raised, Unsupported
+from flambeau._src.capture.outcome import CaptureOptions, NeedsValue, Raised, Unsupported
 from flambeau._src.capture.recorder import Recorder
 from flambeau._src.capture.values.modules import Modules
 from flambeau._src.capture.values.tensors import TensorInfo
@@ -108,6 +108,8 @@ class Session:
         self.classes: list[Any] = []  # that the program made
         self.hooks: list[Any] = []  # handles of hooks that the program registered on tensors
         self.retained: list[Any] = []  # tensors of the program that are to retain their gradients
+        self.read_inputs = False  # the numbers that inputs hold are guarded, not left open
+        self.inputs_read = False  # there is one that was left open
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
         self.frame: Frame | None = None  # the innermost one that runs
         self.handled: BaseException | None = None  # the exception that is being handled
@@ -230,7 +232,7 @@ def limit_of(limit: BaseException) -> Unsupported:
     """Why the graph ends where a fake tensor has no answer."""
     name = str(getattr(limit, "func", ""))
     if isinstance(limit, GuardOnDataDependentSymNode):
-        return Unsupported(
+        return NeedsValue(
             str(limit).splitlines()[0],
             "Say what holds of the number with torch._check, or branch with torch.cond.",
         )

@@ -108,6 +108,34 @@ def number(session: Session, value: int | float, source: Source) -> Any:
     return known.fake
 
 
+def held(session: Session, info: Any) -> Any:
+    """The int that an outside tensor of one number holds, as a symbolic number from outside; None
+    where it is none, or was written since."""
+    t = info.fake
+    if (
+        info.real is None
+        or info.source is None
+        or info.made_of is not None
+        or t.dim()
+        or t.dtype.is_floating_point
+        or t.dtype.is_complex
+        or t.dtype.name == "bool"
+        or t.device.type != "cpu"
+        or t._version  # it, or what shares its bytes, was written
+    ):
+        return None
+    if not session.read_inputs:
+        session.inputs_read = True
+        return None
+    source = CallSource(info.source, "item")
+    known = session.numbers.get(source)
+    if known is None:
+        env = session.shape_env
+        made = sym_int(env, env.given(info.real.item(), (source, "", 0)))
+        known = session.numbers[source] = NumberInfo(made, source)
+    return known.fake
+
+
 def stays(session: Session, value: tuple[Any, ...], source: Source) -> bool:
     """Whether a tuple of constants is one itself: unless its floats were seen to change."""
     seen, dynamic = session.options.sizes, session.options.dynamic

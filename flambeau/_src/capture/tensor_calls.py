@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import arrays, backward, forward_ad, overriding, tensor_hooks
+from flambeau._src.capture import arrays, backward, forward_ad, overriding, sizes, tensor_hooks
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
@@ -71,6 +71,9 @@ def _setter(name: str) -> Callable[..., Any]:
 
 
 def _item(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+    guarded = sizes.held(s, s.tensors[id(t)]) if s.options.scalars else None
+    if guarded is not None:
+        return guarded
     with s.fake_mode:
         try:
             found = s.native(t.item)

@@ -22,7 +22,7 @@ __all__ = ["TensorInfo", "enter", "facts", "is_tensor", "placeholder_name"]
 class TensorInfo:
     """What is known of a fake tensor: its node, and the outside tensor that it stands for.
 
-    `shape` and `requires_grad` are what the outside tensor has. `kind` is its class.
+    `meta`: its geometry as it came in, or was made; `kind` is its class.
     """
 
     __slots__ = ("attrs", "fake", "kind", "made_of", "meta", "node", "read", "real", "source")
