@@ -131,7 +131,7 @@ def held(session: Session, info: Any) -> Any:
     known = session.numbers.get(source)
     if known is None:
         env = session.shape_env
-        made = sym_int(env, env.given(info.real.item(), (source, "", 0)))
+        made: Any = sym_int(env, env.given(info.real.item(), (source, "", 0)))
         known = session.numbers[source] = NumberInfo(made, source)
     return known.fake
 
