@@ -61,6 +61,13 @@ class BackwardHook:
         self.input_tensors_index: list[int] | None = None
         self.output_tensors_index: list[int] | None = None
 
+    @staticmethod
+    def function() -> Any:
+        """The function through whose node the tensors pass."""
+        from flambeau.nn.modules._functions import BackwardHookFunction  # lazy: loads nn, autograd
+
+        return BackwardHookFunction
+
     def _through_node(
         self, attach: Callable[[Any], None], args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], list[int] | None]:
@@ -69,9 +76,7 @@ class BackwardHook:
         tensors = [args[i] for i in places]
         if not (any(t.requires_grad for t in tensors) and torch.is_grad_enabled()):
             return args, None
-        from flambeau.nn.modules._functions import BackwardHookFunction  # lazy: loads nn, autograd
-
-        new_tensors = BackwardHookFunction.apply(*tensors)
+        new_tensors = self.function().apply(*tensors)
         nodes = [t.grad_fn for t in new_tensors if t.grad_fn is not None]
         if not nodes:
             raise RuntimeError(

@@ -25,6 +25,7 @@ from flambeau._src.capture import (
     custom_functions,
     iteration,
     library,
+    module_hooks,
     natives,
     overriding,
     standard_calls,
@@ -863,6 +864,8 @@ def python_handler(s: Session, fn: Any, code: types.CodeType) -> Handler | None:
         return custom_functions.apply
     if code.co_qualname in _TABLES and library.kind_of_code(code) is not None:
         return functools.partial(_on_table, name)
+    if code.co_qualname in module_hooks.HANDLERS and library.kind_of_code(code) is not None:
+        return module_hooks.HANDLERS[code.co_qualname]
     handler: Handler | None = overriding.HANDLERS.get(code)
     if handler is not None:
         return handler

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src import _native
 from flambeau._src.autograd.hooks import RemovableHandle
 from flambeau._src.capture import bodies
-from flambeau._src.capture.outcome import TooLate, Unsupported
+from flambeau._src.capture.outcome import Raised, TooLate, Unsupported
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core.tensor import Tensor
@@ -99,6 +99,8 @@ def _on_gradient(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
     on = _native.set_grad(False)
     try:
         scope, out = bodies.interpret(s, "a hook", hook, leaves, spec)
+    except Raised as raised:
+        raise Unsupported(f"A hook raises {type(raised.error).__name__}.") from None
     finally:
         _native.set_grad(on)
     if out is not None and not is_tensor(out):

@@ -70,6 +70,8 @@ _LEFT_ALONE = frozenset(
 )  # fmt: skip
 #: Parts of the library whose functions are programs like the user's.
 _PROGRAMS = ("nn" + os.sep, "optim" + os.sep, "distributions" + os.sep)
+#: Their parts between a module's call and what it calls, which is offered itself.
+_BETWEEN = tuple(os.path.join("nn", "modules", f) for f in ("_calling.py", "_functions.py"))
 _CALLS = frozenset({"__call__", "_wrapped_call_impl", "_call_impl"})
 _files: dict[str, bool] = {}
 _offered: dict[int, Any] = {}
@@ -100,7 +102,9 @@ def place(file: str, line: int, name: str) -> tuple[str, int, str]:
 def _capturable(code: CodeType) -> bool:
     file = code.co_filename
     if file.startswith(_ROOT):
-        return file[len(_ROOT) :].startswith(_PROGRAMS) and kind_of_code(code) is PLAIN
+        rest = file[len(_ROOT) :]
+        own = rest.startswith(_PROGRAMS) and rest not in _BETWEEN
+        return own and kind_of_code(code) is PLAIN
     if file.startswith(("<frozen", "<graph", "<flambeau", "<eval_with_key>")):
         return False
     _, site, rest = file.rpartition(_SITE)

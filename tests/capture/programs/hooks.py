@@ -370,3 +370,143 @@ def backward_hooks_of_modules(m, a):
 def backward_hooks_of_modules_in_the_step(m, a):
     m(a).sum().backward()
     return [p.grad * 1 for p in m.parameters()], list(m.log)
+
+
+class Pair(nn.Module):
+    """Two tensors in, and a tensor with a number out."""
+
+    def __init__(self, both=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4))
+        self.scale = 0.5
+        self.both = both
+
+    def forward(self, a, b, k=2):
+        out = a * self.weight + b.sin() * k
+        return (out, out * 2) if self.both else (out, k)
+
+
+def layers(*hooks):
+    """A net with backward hooks: (place, kind, hook)."""
+
+    def made():
+        m = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+        for i, kind, hook in hooks:
+            getattr(m[i], f"register_full_backward_{kind}")(hook)
+        return m, torch.randn(2, 4, requires_grad=True)
+
+    return made
+
+
+def _clamped(module, grads, outs):
+    return tuple(g.clamp(-0.1, 0.1) for g in grads)
+
+
+def _by_weight(module, grads, outs):
+    return (grads[0] + outs[0].sum() * module.weight.sum(),)
+
+
+def _tripled(module, outs):
+    return (outs[0] * 3,)
+
+
+@program(layers((1, "hook", _clamped), (2, "pre_hook", _tripled)), graphs=1)
+def of_modules(m, a):
+    return m(a)
+
+
+@program(
+    layers((2, "hook", _clamped), (2, "hook", _by_weight), (2, "pre_hook", _tripled),
+           (1, "hook", lambda m, g, o: None)),
+    graphs=1,
+)  # fmt: skip
+def of_modules_several(m, a):
+    return m(a) * 2
+
+
+@program(layers((1, "hook", _clamped), (2, "pre_hook", _tripled)), graphs=1)
+def of_modules_in_a_training_step(m, a):
+    opt = torch.optim.SGD(m.parameters(), lr=0.1)
+    m.zero_grad()
+    loss = m(a).square().sum()
+    loss.backward()
+    opt.step()
+    return loss.detach()
+
+
+def pairs(both, *needs):
+    def made():
+        m = Pair(both)
+        m.register_full_backward_hook(
+            lambda m, g, o: tuple(None if x is None else x * m.scale + o[0].mean() for x in g)
+        )
+        return m, *[torch.randn(4, requires_grad=on) for on in needs]
+
+    return made
+
+
+@program(pairs(False, True, True), graphs=1)
+def of_a_module_with_two_inputs(m, a, b):
+    return m(a * 2, b)[0] + m(a, b, k=3)[1]
+
+
+@program(pairs(False, True, False), graphs=1)
+def of_a_module_with_an_input_without_gradient(m, a, b):
+    with torch.no_grad():
+        c = m(a, b)[0]
+    return m(a, b)[0] + c
+
+
+@program(pairs(True, True, True), breaks=None)
+def of_a_module_with_two_results(m, a, b):
+    x, y = m(a, b)
+    return x + y
+
+
+@program(pairs(False, False, False), breaks=None)
+def of_a_module_without_inputs_that_need_gradients(m, a, b):
+    return m(a, b)[0]
+
+
+def logging():
+    m, a = layers()()
+    log = []
+    for layer in m:
+        layer.register_full_backward_hook(lambda m, g, o: log.append((type(m).__name__, len(g))))
+    return m, a, log
+
+
+@program(logging, breaks=None)
+def of_modules_with_effects(m, a, log):
+    return m(a) + 1
+
+
+@program(logging, breaks=None)
+def of_modules_with_effects_in_a_training_step(m, a, log):
+    m(a).sum().backward()
+    return [p.grad + 1 for p in m.parameters()], list(log)
+
+
+@program(layers((1, "hook", lambda m, g, o: (g[0], g[0]))), breaks=None)
+def of_a_module_that_returns_too_many(m, a):
+    try:
+        m(a).sum().backward()
+    except RuntimeError as error:
+        return str(error)
+
+
+def _raises(g):
+    raise ValueError("in a hook")
+
+
+@program(lambda: (x(), []), breaks=None)
+def that_raises(a, log):
+    b = a.sin()
+    b.register_hook(_raises)
+    loss = b.cos().sum()
+    log.append("registered")
+    try:
+        loss.backward()
+    except ValueError as error:
+        log.append(str(error))
+    return loss.detach()
