@@ -253,3 +253,40 @@ def test_sums_of_floats_are_as_exact_as_pythons() -> None:
     x = torch.ones(2)
     for a in (0.7, 0.1, 0.3, 1e16):
         assert repr(compiled(x, a)) == repr(fn(x, a))
+
+
+def _normalised(x: Any, w: Any, s: Any) -> Any:
+    y = torch.nn.functional.layer_norm(x, (x.shape[-1],), w, eps=s)
+    return y.relu() * s, (x * s).var(-1, correction=s)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_rows_take_them(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of a row kernel that varies is a slot of it: the norm stays fused."""
+    torch._dynamo.reset()
+    written: list[str] = []
+    write = assemble.write
+
+    def noted(*args: Any) -> Any:
+        program = write(*args)
+        written.append(program.source)
+        return program
+
+    monkeypatch.setattr(assemble, "write", noted)
+    counted = CompileCounterWithBackend("inductor")
+    compiled = torch.compile(_normalised, backend=counted, fullgraph=True)
+    exact = torch.compile(_normalised, options={"emulate_precision_casts": True})
+    torch.manual_seed(0)
+    for s in VALUES:
+        found = []
+        for run in (_normalised, compiled, exact):
+            x = torch.linspace(-1, 2, 48, dtype=dtype).reshape(4, 12).requires_grad_()
+            w = torch.linspace(0.5, 1.5, 12, dtype=dtype).requires_grad_()
+            a, b = run(x, w, s)
+            found.append((a, b, *torch.autograd.grad(a.sum() + b.sum(), (x, w))))
+        near = {"rounding": 0.01 if dtype is torch.bfloat16 else 1e-6}
+        assert not (why := differences(found[0], found[1], "value", near)), why
+        assert all(map(torch.equal, found[0], found[2]))
+    assert counted.frame_count == 2
+    varying = next(t for t in written if "zf0" in t)
+    assert "call_native_layer_norm(" not in varying and "slots_d(zf0)" in varying

@@ -149,7 +149,8 @@ class RowOp:
 
     @property
     def unfixed(self) -> list[Any]:
-        return []
+        """Symbolic numbers among the arguments: parameters of the kernel."""
+        return [v for v in self.numbers if is_number(v)]
 
     def emit(self, k: Tracer, value: Any, exact: bool, slots: Slots) -> tuple[Value, ...]:
         """The node's results: values of the row, or of its elements."""
@@ -164,7 +165,12 @@ class RowOp:
             v, name = value(n)
             args.append(v if name == to else k.cast(v, compute_type(to)))
         floating = DTYPES[k.compute].kind == "f"
-        args += [k.constant(float(v) if floating else int(v), k.compute) for v in self.numbers]
+        args += [
+            slots.value(k, v, k.compute)
+            if is_number(v)
+            else k.constant(float(v) if floating else int(v), k.compute)
+            for v in self.numbers
+        ]
         result = self.expr(k, *args, *self.baked)
         results = result if isinstance(result, (tuple, list)) else (result,)
         made = [
@@ -333,7 +339,7 @@ def row_op(node: Node) -> RowOp | None:
             return None
         work = decl.input_dtype(x.meta["val"], named.get("dtype"))
         numbers, baked = decl.params(named), decl.baked(named)
-        if any(is_number(v) for v in (*numbers, *baked)):
+        if any(map(is_number, baked)) or not _are_slots(numbers, [x]):
             return None
         return RowOp(node, op, decl.expr, [x], dims[0], numbers, baked, work, outs)
     if decl.rows is None:
@@ -342,9 +348,9 @@ def row_op(node: Node) -> RowOp | None:
     if form is None:
         return None
     expr, operands, dim, numbers = form
-    if any(is_number(v) for v in numbers):
-        return None
     if not all(isinstance(n, Node) and not n.meta["val"].dtype.is_complex for n in operands):
+        return None
+    if not _are_slots(numbers, operands):
         return None
     ndim = operands[0].meta["val"].dim()
     return (
@@ -352,6 +358,12 @@ def row_op(node: Node) -> RowOp | None:
         if ndim
         else None
     )
+
+
+def _are_slots(numbers: Sequence[Any], operands: Sequence[Node]) -> bool:
+    """Whether the numbers that are not fixed can come when the kernel runs: floats of floats."""
+    floating = all(n.meta["val"].dtype.is_floating_point for n in operands)
+    return all(type(v) is SymFloat and floating for v in numbers if is_number(v))
 
 
 # ---- groups ----
