@@ -85,7 +85,8 @@ class _Writer:
         self.names: dict[str, Any] = {
             "Tensor": Tensor, "alias": _native.alias, "empty": _native.empty, "cpu": _native.cpu,
             "reuse": _native.reuse, "over": _native.over, "run_map": _native.run_map,
-            "run_rows": _native.run_rows, "run": run, "math": math, "inf": math.inf, "nan": math.nan,
+            "run_rows": _native.run_rows, "run": run,
+            "math": math, "inf": math.inf, "nan": math.nan,
         }  # fmt: skip
         ends: Any = self.graph.output_node().args[0]
         given = [n for n in self.graph.nodes if n.op == "placeholder"]
@@ -531,6 +532,28 @@ def _tuple(parts: Any) -> str:
 _ADDRESSES: dict[str, int] = {}
 
 
+_TOGETHER = 5  # kernels for which a compiler of their own is started
+
+
+def _parts(kernels: list[tuple[str, Fused]]) -> list[list[tuple[str, Fused]]]:
+    """Kernels in as many texts as there are threads to compile them at the same time, of about
+    equal work."""
+    count = max(1, min(_native.get_num_threads(), len(kernels) // _TOGETHER, 8))
+    parts: list[list[tuple[str, Fused]]] = [[] for _ in range(count)]
+    work = [0] * count
+    for kernel in sorted(kernels, key=lambda found: -_lines(found[1])):
+        least = work.index(min(work))
+        parts[least].append(kernel)
+        work[least] += _lines(kernel[1])
+    return parts
+
+
+def _lines(kernel: Fused) -> int:
+    """About how long a kernel's text is."""
+    own = len(kernel.kernel.insts) + 10
+    return own if kernel.dim is None else own * len(kernel.schedule.loops) * 2
+
+
 def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
     """The addresses of kernels, compiled together; None when this machine cannot compile."""
     fresh: dict[str, Fused] = {}
@@ -541,9 +564,12 @@ def compile_kernels(kernels: list[Fused]) -> dict[str, int] | None:
         load = loader()
         if load.sources != "auto":
             return None
-        text = print_kernels([(s, k.kernel, k.schedule) for s, k in fresh.items()], load.target)
+        parts = [
+            (print_kernels([(s, k.kernel, k.schedule) for s, k in part], load.target), dict(part))
+            for part in _parts(list(fresh.items()))
+        ]
         try:
-            _ADDRESSES.update(load.load(text, list(fresh)))
+            _ADDRESSES.update(load.load_parts([(text, list(part)) for text, part in parts]))
         except ToolchainMissing as e:
             warn_once(
                 "no-fusion",

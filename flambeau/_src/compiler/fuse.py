@@ -414,6 +414,7 @@ class _Grouping:
         self.by_shape: dict[tuple[Any, ...], list[int]] = {}
         self.writers: dict[Node, int] = {}  # the group that wrote a value last
         self.drawn: set[int] = set()  # the group that used a stream of random numbers last
+        self.needed: set[int] = set()  # groups that another one needs
 
     def run(self) -> list[Group]:
         for node in self.graph.nodes:
@@ -543,6 +544,7 @@ class _Grouping:
 
     def _new(self, group: Group, node: Node) -> int:
         self.groups.append(group)
+        self.needed |= group.after
         self.of[node] = len(self.groups) - 1
         return self.of[node]
 
@@ -557,6 +559,7 @@ class _Grouping:
         g.nodes.append(node)
         g.parts.append(m)
         g.after |= needs - {at}
+        self.needed |= g.after
         if g.dim is None:
             g.dim = dim
         self.of[node] = at
@@ -616,6 +619,8 @@ class _Grouping:
 
     def _reaches(self, starts: set[int], goal: int) -> bool:
         """Whether one of the groups needs `goal`, directly or not."""
+        if goal not in self.needed and goal not in starts:
+            return False
         seen: set[int] = set()
         stack = list(starts)
         while stack:
@@ -670,6 +675,8 @@ def _apart(groups: list[Group]) -> list[Group]:
 
 # ---- kernels ----
 
+_LOWERED: dict[Any, tuple[Kernel, Schedule, str]] = {}  # elementwise kernels, by `Fused._key`
+
 
 class Fused:
     """The kernel of a group: which tensors it writes and reads, and its IR."""
@@ -688,17 +695,42 @@ class Fused:
         self.out_dtypes = tuple(n.meta["val"].dtype.name for n in self.outputs)
         self.kind = "map" if self.dim is None else "row"
         self.slots = Slots([v for m in self.parts for v in m.unfixed])
+        key = self._key()
+        found = None if key is None else _LOWERED.get(key)
+        if found is None:
+            found = self._lowered()
+            if key is not None:
+                _LOWERED[key] = found
+        self.kernel: Kernel = found[0]
+        self.schedule: Schedule = found[1]
+        self.symbol: str = found[2]
+
+    def _key(self) -> Any:
+        """What decides an elementwise kernel: a model has the same one for each of its layers."""
+        if self.dim is not None or self.slots.numbers:
+            return None
+        number: dict[Node, int] = {n: i for i, n in enumerate(self.inputs)}
+        parts = []
+        for m in self.parts:
+            plan = tuple(
+                (kind, number[v]) if kind == "node" else (kind, type(v), repr(v))
+                for kind, v in m.plan
+            )
+            parts.append((m.op, plan, tuple(m.keep), m.common.name, tuple(d.name for d in m.outs)))
+            number[m.node] = len(number)
+        outs = tuple(number[n] for n in self.outputs)
+        return (tuple(parts), self.in_dtypes, self.out_dtypes, outs, self.exact)
+
+    def _lowered(self) -> tuple[Kernel, Schedule, str]:
         kinds = self.slots.kinds
-        self.kernel: Kernel = lower(
-            self.expr, self.kind, self.in_dtypes, self.out_dtypes, len(kinds), kinds
-        )
-        self.schedule: Schedule = schedule(self.kernel, self._loops())
-        printed = f"{self.kernel}{self.schedule.loops}"
+        kernel = lower(self.expr, self.kind, self.in_dtypes, self.out_dtypes, len(kinds), kinds)
+        planned = schedule(kernel, self._loops())
+        printed = f"{kernel}{planned.loops}"
         digest = hashlib.sha256(printed.encode()).hexdigest()[:16]
         names = "_".join(
             dict.fromkeys(m.op.name.strip("_") for m in self.parts if not isinstance(m, Take))
         )
-        self.symbol = f"fused_{names[:40]}_{digest}"
+        return kernel, planned, f"fused_{names[:40]}_{digest}"
 
     def _loops(self) -> str:
         """The kind of kernel, by what is known of sizes and strides."""
