@@ -145,15 +145,16 @@ static part_$F *laid_out_%(f)s(const struct axis *v, const struct axis *h, const
     return to;
 }
 /* so many channels of the images from `x` on, `gap` from image to image; `cells` is room for one */
-static void all_laid_out_%(f)s(const struct axis *v, const struct axis *h, const part_$F *x,
-                               i64 gap, i64 channels, i64 images, i64 y, i64 tall, i64 wide,
-                               i64 side, part_$F *cells, part_$F *to) {
+static part_$F *all_laid_out_%(f)s(const struct axis *v, const struct axis *h, const part_$F *x,
+                                   i64 gap, i64 channels, i64 images, i64 y, i64 tall, i64 wide,
+                                   i64 side, part_$F *cells, part_$F *to) {
     const i64 plane = v->in * h->in;
     if (images < side) cleared_%(f)s(cells, plane * side);
     for (i64 c = 0; c < channels; c++, x += plane) {
         if (side > 1) across_%(f)s(x, gap, cells, side, images, plane);
         to = laid_out_%(f)s(v, h, side > 1 ? cells : x, y, tall, wide, side, to);
     }
+    return to;
 }
 /* rows of the next tile when so many are left */
 static i64 rows_%(f)s(i64 left) {
@@ -177,6 +178,25 @@ static void %(form)s_%(f)s(i64 rows, part_$F *c, i64 cm, const part_$F *a, i64 a
 _FORWARD = """
 /* one phase of the windows of a piece: lines laid out, where elements are, their weights */
 struct phase_%(f)s { const i64 *at; i64 deep, down, right; const part_$F *w; };
+/* the weights of a phase from (channels, filters, taps), so many channels at a time that their lines
+   stay near */
+static void turned_%(f)s(const struct windows *g, const struct axis *v, const struct axis *h,
+                         const struct phase_%(f)s *s, const part_$F *w, i64 filters, part_$F *to) {
+    const i64 taps = v->taps * h->taps, each = s->deep / g->channels;
+    i64 of[taps + 1];
+    for (i64 i = 0, n = 0; i < v->taps; i++)
+        for (i64 j = 0; j < h->taps; j++) {
+            of[n] = i * h->taps + j;
+            n += shift_of(v, s->down, i) >= 0 && shift_of(h, s->right, j) >= 0;
+        }
+    for (i64 first = 0; first < g->channels; first += 16)
+        for (i64 f = 0; f < filters; f++)
+            for (i64 k = first; k < first + 16 && k < g->channels; k++) {
+                const part_$F *from = w + (k * g->filters + f) * taps;
+                part_$F *t = to + f * s->deep + k * each;
+                for (i64 i = 0; i < each; i++) t[i] = from[of[i]];
+            }
+}
 /* c, a tile of places of one image from p on, to where they are in the result */
 static void spread_out_%(f)s(const struct windows *g, const struct axis *v, const struct axis *h,
                              const struct phase_%(f)s *s, const part_$F *c, const part_$F *bias,
@@ -225,7 +245,7 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
                                   g->apart_wide, g->step_wide, g->turned);
     const i64 taps = v.taps * h.taps, deep = g->channels * taps, phases = v.phases * h.phases;
     const i64 side = g->side, wide = h.count + h.span, cells = g->out_high * g->out_wide;
-    const i64 bands = (v.count + g->lines - 1) / g->lines;
+    const i64 bands = (v.count + g->lines - 1) / g->lines, blocks = (g->images + side - 1) / side;
     const i64 parts = (g->filters + g->some - 1) / g->some, planes = g->groups * g->filters;
     const i64 room = g->channels * v.slots * h.slots * (g->lines + v.span) * wide * side
         + 2 * %(two)d;
@@ -237,12 +257,13 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
     struct phase_%(f)s *each = (struct phase_%(f)s *)(at + deep + phases), *none = each + phases;
     part_$F *plane = (part_$F *)none, *copied = plane + room, *stage = copied + copy;
     part_$F *turned = stage + %(full)d * result;
+    const part_$F *at_hand = 0;              /* what `turned` was made from */
     cleared_%(f)s(plane + room - 2 * %(two)d, 2 * %(two)d);
     for (i64 piece = 0; piece < n1; piece++) {
         i64 number = *(const i64 *)(ptr[1] + piece * st[6]);
         const i64 y = number %% bands * g->lines; number /= bands;
-        const i64 from = number %% parts * g->some; number /= parts;
-        const i64 group = number %% g->groups, first = number / g->groups * side;
+        const i64 first = number %% blocks * side; number /= blocks;
+        const i64 from = number %% parts * g->some, group = number / parts;
         const i64 images = g->images - first < side ? g->images - first : side;
         const i64 lines = v.count - y < g->lines ? v.count - y : g->lines, tall = lines + v.span;
         const i64 filters = g->filters - from < g->some ? g->filters - from : g->some;
@@ -253,24 +274,18 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
             + (first * planes + group * g->filters + from) * cells;
         all_laid_out_%(f)s(&v, &h, (const part_$F *)ptr[2] + first * gap + group * gap / g->groups,
                            gap, g->channels, images, y, tall, wide, side, copied, plane);
-        i64 *list = at; part_$F *to = turned;
+        i64 *list = at, done = 0;
         for (i64 q = 0; q < phases; q++) {
             struct phase_%(f)s *s = each + q;
             s->at = list; s->down = q / h.phases; s->right = q %% h.phases;
             s->deep = list_of(&v, &h, s->down, s->right, g->channels, tall, wide, side, list);
             list += s->deep + 1;
-            s->w = w + from * deep;
-            if (!g->turned) continue;
-            s->w = to;               /* from (channels, filters, taps) */
-            for (i64 f = from; f < from + filters; f++)
-                for (i64 k = 0; k < g->channels; k++)
-                    for (i64 i = 0; i < v.taps; i++) {
-                        if (shift_of(&v, s->down, i) < 0) continue;
-                        const part_$F *line = w + ((k * g->filters + f) * v.taps + i) * h.taps;
-                        for (i64 j = 0; j < h.taps; j++)
-                            if (shift_of(&h, s->right, j) >= 0) *to++ = line[j];
-                    }
+            s->w = g->turned ? turned + done : w + from * deep;
+            if (g->turned && at_hand != w + from)
+                turned_%(f)s(g, &v, &h, s, w + from * taps, filters, turned + done);
+            done += filters * s->deep;
         }
+        at_hand = w + from;
         if (side > 1) {
             for (i64 f = 0, rows; f < filters; f += rows) {
                 rows = rows_%(f)s(filters - f);
@@ -304,6 +319,31 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
 """
 
 _WEIGHT = """
+/* few filters fill no tile: their sums run along the places of one image, which lie in lines as wide
+   as those of the plane; each is taken in four parts */
+static void along_%(f)s(const struct windows *g, const part_$F *s, i64 cells, i64 lines, i64 out,
+                        i64 wide, const part_$F *plane, const i64 *at, i64 n, part_$F *slopes,
+                        part_$F *sums) {
+    const i64 places = (lines - 1) * wide + out;
+    for (i64 f = 0; f < g->filters; f++, s += cells) {
+        for (i64 i = 0; i < lines; i++) copied_%(f)s(slopes + i * wide, s + i * out, out);
+        cleared_%(f)s(slopes + places, $W);
+        for (i64 k = 0; k < n; k++) {
+            const part_$F *x = plane + at[k];
+            $F a = {0}, b = {0};
+            i64 p = 0;
+            for (; p + $W < places; p += 2 * $W) {
+                a += *(const $F_u *)(slopes + p) * *(const $F_u *)(x + p);
+                b += *(const $F_u *)(slopes + p + $W) * *(const $F_u *)(x + p + $W);
+            }
+            if (p < places) a += *(const $F_u *)(slopes + p) * *(const $F_u *)(x + p);
+            a += b;
+            $S sum = 0;
+            for (int l = 0; l < $W; l++) sum += a[l];
+            sums[k * g->filters + f] += sum;
+        }
+    }
+}
 void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
     const struct windows *g = params;
     const struct axis v = axis_of(g->high, g->out_high, g->kernel_high, g->zeros_high,
@@ -312,17 +352,20 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
                                   g->apart_wide, g->step_wide, 0);
     const i64 taps = v.taps * h.taps, deep = g->channels * taps, side = g->side;
     const i64 wide = h.count + h.span, most = g->lines + v.span, cells = v.out * h.out;
-    const i64 all = (g->filters + %(two)d - 1) / %(two)d * %(two)d, size = g->some * taps;
+    const int few = side == 1 && g->filters < $W / 2;
+    const i64 all = few ? g->filters : (g->filters + %(two)d - 1) / %(two)d * %(two)d;
+    const i64 size = g->some * taps;
     const i64 line = side > 1 ? h.out : wide, block = g->lines * line * side * %(two)d;
-    const i64 room = g->some * v.slots * h.slots * most * wide * side;
+    const i64 room = g->some * v.slots * h.slots * most * wide * side + $W;
     const i64 copy = side > 1 ? v.in * h.in * side : 0;
     const i64 parts = (g->channels + g->some - 1) / g->some;
+    const i64 held = few ? g->lines * wide + $W : block * (all / %(two)d);
     i64 *at = __builtin_malloc(sizeof(i64) * (size + 1) + sizeof(part_$F)
-                               * (size * all + room + copy + block * (all / %(two)d)));
+                               * (size * all + room + copy + held));
     if (!at) __builtin_trap();
     part_$F *sums = (part_$F *)(at + size + 1), *plane = sums + size * all, *copied = plane + room;
     part_$F *slopes = copied + copy;
-    cleared_%(f)s(slopes, block * (all / %(two)d));         /* what is no place or filter stays 0 */
+    cleared_%(f)s(slopes, held);                            /* what is no place or filter stays 0 */
     for (i64 piece = 0; piece < n1; piece++) {
         const i64 number = *(const i64 *)(ptr[1] + piece * st[5]);
         const i64 group = number / parts, first = number %% parts * g->some;
@@ -336,9 +379,16 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
                 const i64 tall = lines + v.span, places = (lines - 1) * wide + h.out;
                 const part_$F *x = (const part_$F *)ptr[3] + image * gap
                     + (group * g->channels + first) * v.in * h.in;
-                all_laid_out_%(f)s(&v, &h, x, gap, count, images, y, tall, wide, side, copied,
-                                   plane);
+                part_$F *end = all_laid_out_%(f)s(&v, &h, x, gap, count, images, y, tall, wide,
+                                                  side, copied, plane);
+                cleared_%(f)s(end, $W);
                 list_of(&v, &h, 0, 0, count, tall, wide, side, at);
+                if (few) {
+                    along_%(f)s(g, (const part_$F *)ptr[2] + y * h.out
+                                + (image * g->groups + group) * g->filters * cells, cells, lines,
+                                h.out, wide, plane, at, count * taps, slopes, sums);
+                    continue;
+                }
                 for (i64 f = 0; f < g->filters; f += %(two)d)       /* places outermost */
                     for (i64 n = 0; n < images; n++) {
                         const i64 rows = g->filters - f < %(two)d ? g->filters - f : %(two)d;

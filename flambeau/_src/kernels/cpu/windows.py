@@ -140,6 +140,11 @@ class Work:
             both.append((count, length * (1 if turned else min(k, s))))
         return both[0][0], both[1][0], both[0][1], both[1][1]
 
+    def span(self, turned: bool) -> int:
+        """How much longer than the result's a line is that is laid out."""
+        stride, _, dilation = self.steps
+        return (self.kernel[1] - 1) * dilation[-1] // stride[-1] + (turned and stride[-1] > 1)
+
     def run(self, kind: str, out: Tensor, ins: tuple[Tensor, ...], numbers: Any) -> bool:
         """False where there is no kernel; `numbers` are filters, turned, biased, lines of the
         result at once, filters or channels of a piece, images side by side, and pieces."""
@@ -184,7 +189,7 @@ def conv_in_tiles(
     deep, tile = work.taps * work.channels, 2 * work.vector
     # How much of the tiles is used: by one image's lines, or by images side by side.
     lines = max(1, min(high, _AT_ONCE // wide))
-    long = (lines - 1) * (length if not turned else wide + 2) + wide
+    long = (lines - 1) * (wide + work.span(turned)) + wide
     used, side = lines * wide / (-(-long // tile) * tile), 1
     for count in (tile, tile // 2):
         once = tile // count
@@ -217,8 +222,8 @@ def weight_in_tiles(gw: Tensor, g: Tensor, x: Tensor, steps: Any, groups: int) -
     side = min(work.images, 64)
     whole = -(-filters // (2 * work.vector)) * 2 * work.vector
     room = max(some * tall * length, work.places * whole) * side
-    waste = 1 - lines * wide / ((lines - 1) * (length if work.steps[0][-1] == 1 else wide) + wide)
-    if side < 4 or room > _ROOM or 2 / side > waste:
+    waste = 1 - lines * wide / ((lines - 1) * (wide + work.span(False)) + wide)
+    if side < 4 or room > _ROOM or 2 / side > waste or filters < work.vector // 2:
         side = 1
     if side == 1 and (work.taps * work.channels > _DEEPEST or (groups == 1 and filters < 4)):
         return False
