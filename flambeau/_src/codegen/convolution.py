@@ -58,6 +58,8 @@ static i64 shift_of(const struct axis *a, i64 phase, i64 i) {
     const i64 at = phase + a->zeros - i * a->apart;
     return at % a->step ? -1 : at / a->step - a->first;
 }
+/* the taps in the order in which their elements lie */
+static i64 tap_of(const struct axis *a, i64 i) { return a->turned ? a->taps - 1 - i : i; }
 /* the input's index of what is first in a slot, and how far it is to the next */
 static i64 start_of(const struct axis *a, i64 slot) {
     return a->turned ? a->first : a->first + slot * a->apart % a->step;
@@ -71,8 +73,9 @@ static i64 list_of(const struct axis *v, const struct axis *h, i64 phase_v, i64 
                    i64 channels, i64 tall, i64 wide, i64 side, i64 *at) {
     i64 n = 0;
     for (i64 c = 0; c < channels; c++)
-        for (i64 i = 0; i < v->taps; i++)
-            for (i64 j = 0; j < h->taps; j++) {
+        for (i64 a = 0; a < v->taps; a++)
+            for (i64 b = 0; b < h->taps; b++) {
+                const i64 i = tap_of(v, a), j = tap_of(h, b);
                 const i64 y = shift_of(v, phase_v, i), x = shift_of(h, phase_h, j);
                 if (y < 0 || x < 0) continue;
                 const i64 slot = (c * v->slots + i % v->slots) * h->slots + j % h->slots;
@@ -175,17 +178,37 @@ static void %(form)s_%(f)s(i64 rows, part_$F *c, i64 cm, const part_$F *a, i64 a
 }
 """
 
+_PANEL = """
+/* the same with a laid out by k: rows of it side by side */
+static void panel_%(f)s(i64 rows, part_$F *c, i64 cm, const part_$F *a, const part_$F *b,
+                        const i64 *at, i64 n, int add) {
+    switch (rows) {
+    case %(full)d: %(tile_full)s(c, cm, a, 1, %(full)d, b, 0, at, n, add); break;
+    case %(most)d: %(tile_most)s(c, cm, a, 1, %(most)d, b, 0, at, n, add); break;
+    case %(few)d: %(tile_few)s(c, cm, a, 1, %(few)d, b, 0, at, n, add); break;
+    default: %(tile_one)s(c, cm, a, 1, 1, b, 0, at, n, add);
+    }
+}
+"""
+
 _FORWARD = """
 /* one phase of the windows of a piece: lines laid out, where elements are, their weights */
 struct phase_%(f)s { const i64 *at; i64 deep, down, right; const part_$F *w; };
-/* the weights of a phase from (channels, filters, taps), so many channels at a time that their lines
-   stay near */
-static void turned_%(f)s(const struct windows *g, const struct axis *v, const struct axis *h,
-                         const struct phase_%(f)s *s, const part_$F *w, i64 filters, part_$F *to) {
+/* the weights of a phase: element k of filter f at to[k * by_k + f * by_f]; where they come from
+   (channels, filters, taps), few channels at a time, to stay near */
+static void weights_%(f)s(const struct windows *g, const struct axis *v, const struct axis *h,
+                          const struct phase_%(f)s *s, const part_$F *w, i64 filters, part_$F *to,
+                          i64 by_k, i64 by_f) {
     const i64 taps = v->taps * h->taps, each = s->deep / g->channels;
     i64 of[taps + 1];
-    for (i64 i = 0, n = 0; i < v->taps; i++)
-        for (i64 j = 0; j < h->taps; j++) {
+    if (!g->turned) {
+        for (i64 k = 0; k < s->deep; k++)
+            for (i64 f = 0; f < filters; f++) to[k * by_k + f * by_f] = w[f * s->deep + k];
+        return;
+    }
+    for (i64 a = 0, n = 0; a < v->taps; a++)
+        for (i64 b = 0; b < h->taps; b++) {
+            const i64 i = tap_of(v, a), j = tap_of(h, b);
             of[n] = i * h->taps + j;
             n += shift_of(v, s->down, i) >= 0 && shift_of(h, s->right, j) >= 0;
         }
@@ -193,8 +216,8 @@ static void turned_%(f)s(const struct windows *g, const struct axis *v, const st
         for (i64 f = 0; f < filters; f++)
             for (i64 k = first; k < first + 16 && k < g->channels; k++) {
                 const part_$F *from = w + (k * g->filters + f) * taps;
-                part_$F *t = to + f * s->deep + k * each;
-                for (i64 i = 0; i < each; i++) t[i] = from[of[i]];
+                part_$F *t = to + f * by_f + k * each * by_k;
+                for (i64 i = 0; i < each; i++) t[i * by_k] = from[of[i]];
             }
 }
 /* c, a tile of places of one image from p on, to where they are in the result */
@@ -222,10 +245,35 @@ static void each_place_%(f)s(const struct windows *g, const struct axis *v, cons
     const i64 side = g->side, cm = g->out_high * g->out_wide * side;
     const i64 lines = places_of(v, s->down), count = places_of(h, s->right) * side;
     part_$F c[%(full)d * %(two)d];
+    if (side == %(two)d) {           /* in turns, so that a turn's lines stay in the cache */
+        const i64 turns = (s->deep + 255) / 256;
+        const i64 most = turns ? (s->deep + turns - 1) / turns : 0;
+        i64 k = 0;
+        do {
+            const i64 n = s->deep - k < most ? s->deep - k : most;
+            for (i64 line = 0; line < lines; line++) {
+                part_$F *to = stage
+                    + ((line * v->phases + s->down) * g->out_wide + s->right) * side;
+                for (i64 p = 0; p < count; p += side, to += h->phases * side)
+                    panel_%(f)s(rows, to, cm, w + k * rows, plane + line * wide * side + p,
+                                s->at + k, n, k > 0);
+            }
+            k += most;
+        } while (k < s->deep);
+        for (i64 r = 0; bias && r < rows; r++)
+            for (i64 line = 0; line < lines; line++) {
+                part_$F *to = stage + r * cm
+                    + ((line * v->phases + s->down) * g->out_wide + s->right) * side;
+                for (i64 p = 0; p < count; p += side, to += h->phases * side) {
+                    *($F_u *)to += bias[r];
+                    *($F_u *)(to + $W) += bias[r];
+                }
+            }
+        return;
+    }
     for (i64 line = 0; line < lines; line++)
         for (i64 p = 0; p < count; p += %(two)d) {
-            spread_b_%(f)s(rows, c, %(two)d, w, s->deep, plane + line * wide * side + p, 0, s->at,
-                           s->deep, 0);
+            panel_%(f)s(rows, c, %(two)d, w, plane + line * wide * side + p, s->at, s->deep, 0);
             part_$F *to = stage + (line * v->phases + s->down) * g->out_wide * side;
             for (i64 j = 0; j < %(two)d && p + j < count; j += $W) {
                 const i64 col = (p + j) / side * h->phases + s->right, image = (p + j) %% side;
@@ -250,12 +298,13 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
     const i64 room = g->channels * v.slots * h.slots * (g->lines + v.span) * wide * side
         + 2 * %(two)d;
     const i64 copy = side > 1 ? v.in * h.in * side : 0, result = side > 1 ? cells * side : 0;
-    const i64 own = g->turned * g->some * deep;
+    const i64 own = g->turned || side > 1 ? g->some * deep : 0;
     i64 *at = __builtin_malloc(sizeof(i64) * (deep + phases) + sizeof(struct phase_%(f)s) * phases
-                               + sizeof(part_$F) * (room + copy + %(full)d * result + own));
+                               + sizeof(part_$F) * (room + copy + %(full)d * result + own) + 64);
     if (!at) __builtin_trap();
     struct phase_%(f)s *each = (struct phase_%(f)s *)(at + deep + phases), *none = each + phases;
-    part_$F *plane = (part_$F *)none, *copied = plane + room, *stage = copied + copy;
+    part_$F *plane = (part_$F *)(((unsigned long)none + 63) / 64 * 64), *copied = plane + room;
+    part_$F *stage = copied + copy;
     part_$F *turned = stage + %(full)d * result;
     const part_$F *at_hand = 0;              /* what `turned` was made from */
     cleared_%(f)s(plane + room - 2 * %(two)d, 2 * %(two)d);
@@ -280,9 +329,13 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
             s->at = list; s->down = q / h.phases; s->right = q %% h.phases;
             s->deep = list_of(&v, &h, s->down, s->right, g->channels, tall, wide, side, list);
             list += s->deep + 1;
-            s->w = g->turned ? turned + done : w + from * deep;
-            if (g->turned && at_hand != w + from)
-                turned_%(f)s(g, &v, &h, s, w + from * taps, filters, turned + done);
+            s->w = own ? turned + done : w + from * deep;
+            const i64 some = side > 1 ? 0 : filters;      /* filters that lie together */
+            for (i64 f = 0, rows; own && at_hand != w + from && f < filters; f += rows) {
+                rows = some ? some : rows_%(f)s(filters - f);
+                weights_%(f)s(g, &v, &h, s, w + (from + f) * (g->turned ? taps : deep), rows,
+                              turned + done + f * s->deep, some ? 1 : rows, some ? s->deep : 1);
+            }
             done += filters * s->deep;
         }
         at_hand = w + from;
@@ -319,8 +372,8 @@ void %(symbol)s(char **ptr, const i64 *st, i64 n0, i64 n1, const void *params) {
 """
 
 _WEIGHT = """
-/* few filters fill no tile: their sums run along the places of one image, which lie in lines as wide
-   as those of the plane; each is taken in four parts */
+/* few filters fill no tile: their sums run along the places of one image, which lie in lines as
+   wide as those of the plane */
 static void along_%(f)s(const struct windows *g, const part_$F *s, i64 cells, i64 lines, i64 out,
                         i64 wide, const part_$F *plane, const i64 *at, i64 n, part_$F *slopes,
                         part_$F *sums) {
@@ -459,5 +512,7 @@ def print_convolution(text: Text, symbol: str, kind: str, vector: str) -> None:
     typed = {**pieces, **_turning(lanes_of(vector))}
     text.once(f"convolution {vector}", text.fill(_TYPED % typed, vector))
     text.once(f"{form} {vector}", text.fill(_PRODUCT % {**pieces, **tiles}, vector))
+    if form == "spread_b":
+        text.once(f"panel {vector}", text.fill(_PANEL % {**pieces, **tiles}, vector))
     body = _FORWARD if kind == "convolution" else _WEIGHT
     text.parts.append(text.fill(body % pieces, vector))

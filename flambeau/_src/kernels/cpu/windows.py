@@ -43,16 +43,18 @@ class Columns:
     """The windows of x (N, C, *in) as columns, and the products with them, a group at a time.
 
     Where images are small, one product serves all: columns (C * taps, N, places), as is the other
-    side then (channels, N, places). Otherwise both have the images outermost.
+    side then (channels, N, places). Otherwise both have the images outermost. `plain`: windows are
+    single elements, so x is the columns.
     """
 
-    def __init__(self, x: Tensor, groups: int, kernel: Any, size: Any) -> None:
+    def __init__(self, x: Tensor, groups: int, kernel: Any, size: Any, plain: bool = False) -> None:
         self.n, self.c, self.groups = x.shape[0], x.shape[1], groups
         self.kernel, self.size = tuple(kernel), tuple(size)
         self.taps, self.places = prod(self.kernel), prod(self.size)
-        self.together = self.places < _FEW_PLACES
-        self.rows = self.c * self.taps
-        self.cols = _native.empty((self.rows * self.n * self.places,), x.dtype, x.device)
+        self.together = self.places < _FEW_PLACES and not plain
+        self.rows, self.plain, self.cols = self.c * self.taps, plain, x
+        if not plain:
+            self.cols = _native.empty((self.rows * self.n * self.places,), x.dtype, x.device)
 
     def strides(self, rows: int) -> tuple[int, int]:
         """From one image to the next, and from one row to the next, of `rows` rows."""
@@ -61,6 +63,8 @@ class Columns:
 
     def move(self, x: Tensor, stride: Any, padding: Any, dilation: Any, add: bool) -> None:
         """Gather the columns from x, or add them up in it."""
+        if self.plain:
+            return
         image, row = self.strides(self.rows)
         inner = [prod(self.size[i + 1 :]) for i in range(len(self.size))]
         cols = view(
@@ -104,6 +108,7 @@ def weights_of(w: Tensor, columns: Columns, group: int, turned: bool) -> Tensor:
 
 _AT_ONCE = 256  # places of the result that are computed from lines laid out once
 _DEEPEST = 2048  # elements of a window: what one image's are taken from stays in the cache
+_MOST = 64  # places from which on a product an image is faster than tiles
 _TILE = 12  # filters that a tile holds at most
 _ROOM = 1 << 20  # elements that are laid out for images side by side
 
@@ -197,7 +202,8 @@ def conv_in_tiles(
         part = work.images / (-(-work.images // count) * count) * wide / (-(-wide // once) * once)
         if part > used and room <= _ROOM and work.places * count * _TILE <= _ROOM:
             used, side = part, count
-    if side == 1 and (deep > _DEEPEST or (groups == 1 and (filters < 4 or deep < 32))):
+    deepest = 4 * _DEEPEST // (1 + turned)
+    if side == 1 and (deep > deepest or (groups == 1 and (filters < 4 or deep < 32))):
         return False  # few of anything leave tiles empty
     some, bands = filters, -(-high // lines)
     if side > 1:
@@ -231,6 +237,13 @@ def weight_in_tiles(gw: Tensor, g: Tensor, x: Tensor, steps: Any, groups: int) -
         lines = high
     pieces = groups * -(-work.channels // some)
     return work.run("convolution_weight", gw, (g, x), (filters, 0, 0, lines, some, side, pieces))
+
+
+def is_plain(x: Tensor, w: Tensor, steps: Any) -> bool:
+    """Whether each window is an element of x, and a product an image the fastest way."""
+    stride, padding, _ = steps
+    places = prod(x.shape[2:])
+    return prod(w.shape[2:]) == 1 and set(stride) == {1} and not any(padding) and places >= _MOST
 
 
 def add_bias(out: Tensor, bias: Any) -> None:
@@ -339,11 +352,12 @@ def conv(
     if not out.numel():
         return
     if x.dtype in _FLOATS:
-        x, w, made = dense(x), dense(w), place_for(out)
-        if conv_in_tiles(made, x, w, bias, (stride, padding, dilation), groups):
+        x, w, made, steps = dense(x), dense(w), place_for(out), (stride, padding, dilation)
+        plain = is_plain(x, w, steps)
+        if not plain and conv_in_tiles(made, x, w, bias, steps, groups):
             finished(out, made)
             return
-        cols = Columns(x, groups, w.shape[2:], out.shape[2:])
+        cols = Columns(x, groups, w.shape[2:], out.shape[2:], plain)
         cols.move(x, stride, padding, dilation, False)
         o = w.shape[0]
         side = made
@@ -394,10 +408,12 @@ def conv_input(
         return
     if g.dtype in _FLOATS and g.numel():
         g, w, made = dense(g), dense(w), place_for(gx)
-        if conv_in_tiles(made, g, w, bias, (stride, padding, dilation), groups, True):
+        steps = (stride, padding, dilation)
+        plain = bias is None and is_plain(g, w, steps)
+        if not plain and conv_in_tiles(made, g, w, bias, steps, groups, True):
             finished(gx, made)
             return
-        cols = Columns(made, groups, w.shape[2:], g.shape[2:])
+        cols = Columns(made, groups, w.shape[2:], g.shape[2:], plain)
         o = w.shape[0]
         side = cols.side(g, o)
         for group in range(groups):
