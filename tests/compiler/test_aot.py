@@ -305,6 +305,60 @@ def test_a_written_input_that_others_look_at() -> None:
         assert torch.equal(part, other)
 
 
+def _read_later(p: Any, m: Any, g: Any) -> Any:
+    old = p.clone() + p @ g
+    p.mul_(2).add_(m)
+    return old, (p @ m).relu()
+
+
+def _turned(p: Any, m: Any, g: Any) -> Any:
+    p.copy_(p.t() + 1)
+    return (p.sum(),)
+
+
+def _shown(p: Any, m: Any, g: Any) -> Any:
+    made = g * 3 + 1
+    p.copy_(made)
+    m.copy_(made.t())
+    return made.view(16), made
+
+
+def _exchanged(p: Any, m: Any, g: Any) -> Any:
+    old = p + 0
+    p.copy_(m * 1)
+    m.copy_(old)
+    return (g + 1,)
+
+
+def _same_value(p: Any, m: Any, g: Any) -> Any:
+    made = p * 2
+    p.mul_(2)
+    return made.t(), made[1:]
+
+
+def _turned_twice(p: Any, m: Any, g: Any) -> Any:
+    same = p.t().as_strided((4, 4), (4, 1))
+    loss = (p * p).sum()
+    p.copy_(p * 0.5)
+    return loss, same.clone() @ g
+
+
+@pytest.mark.parametrize(
+    "f", [_read_later, _turned, _shown, _exchanged, _same_value, _turned_twice]
+)
+def test_written_inputs_whose_bytes_are_read_and_shown(f: Callable[..., Any]) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(f, fullgraph=True)
+    got, wanted = ([t.detach() for t in leaves((4, 4), (4, 4), (4, 4))] for _ in range(2))
+    for _ in range(3):
+        before = [t._version for t in got]
+        for a, b in zip(compiled(*got), f(*wanted), strict=True):
+            assert torch.equal(a, b)
+        for a, b, version in zip(got, wanted, before, strict=True):
+            assert torch.equal(a, b)
+            assert (a._version > version) == (b._version > 0)
+
+
 def test_one_value_for_two_written_inputs() -> None:
     def f(p: Any, q: Any, x: Any) -> Any:
         made = p * x

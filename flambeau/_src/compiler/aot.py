@@ -354,9 +354,12 @@ def _write(
     grad = state.set_grad(False)
     try:
         for i, place in places:
-            value = outs[place]
-            state.set_grad(grad and value.requires_grad and value is not sources[i])
-            aten.copy_(sources[i], value)
+            target, value = sources[i], outs[place]
+            if value is target:
+                target._bump_version()
+                continue
+            state.set_grad(grad and value.requires_grad)
+            aten.copy_(target, value)
     finally:
         state.set_grad(grad)
 

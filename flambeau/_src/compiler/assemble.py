@@ -97,6 +97,7 @@ class _Writer:
         self.given: set[str] = set()  # names of sizes that inputs tell
         self.borrowed: set[Node] = set()  # views that are an input itself
         self.bound: set[str] = set()  # of them, those that a step of its own computes
+        self.last: dict[Node, int] = {}  # the group that uses a value last; results have none
 
     def run(self) -> Program:
         groups, kernels, addresses = self.plan.groups, self.plan.kernels, self.addresses
@@ -119,7 +120,7 @@ class _Writer:
                 "inputs"
             )
         sizes_at = len(body)
-        last = self._last_uses(groups, results)
+        last = self.last = self._last_uses(groups, results)
         unused = [self.var[n] for n in inputs if n not in last and n not in results]
         if unused:
             body.append(f"del {', '.join(unused)}")
@@ -208,7 +209,7 @@ class _Writer:
         """The result of an elementwise kernel in the place of an operand that nobody needs later,
         or of the input whose new value it is: whether its bytes are free is seen when it runs."""
         val, target = node.meta["val"], self.onto.get(node)
-        if target in spent:
+        if target in spent and self._may_become(target, node):
             old = target.meta["val"]
             if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
                 spent.remove(target)
@@ -223,6 +224,15 @@ class _Writer:
                 name = self.var[node] = self._name(node.name)
                 return f"{name} = reuse({self.var[n]})"
         return None
+
+    def _may_become(self, target: Node, node: Node) -> bool:
+        """Whether all views of an input have been read by the time that this kernel reads the
+        input itself, and no result shows its bytes, or those of the node that is written there."""
+        at = self.last[target]
+        views = [n for n in _showing(target) if n is not target]
+        if any(n not in self.last or self.last[n] >= at for n in views):
+            return False
+        return all(n is node or n in self.last for n in _showing(node))
 
     def _map(self, kernel: Fused, addresses: dict[str, int] | None, last: set[Node]) -> None:
         spent = [n for n in kernel.inputs if n in last and n.op in ("call_function", "placeholder")]
@@ -456,6 +466,21 @@ class _Writer:
         self.constants[key] = key
         self.names[key] = v
         return key
+
+
+def _showing(node: Node) -> list[Node]:
+    """The node and all that may be its bytes."""
+    found = [node]
+    for n in found:
+        for user in n.users:
+            op = op_of(user)
+            if (
+                user.op != "output"
+                and user not in found
+                and (op is None or op.decl.kind == "view" or op.schema.is_mutable)
+            ):
+                found.append(user)
+    return found
 
 
 def _counts(node: Node) -> bool:

@@ -258,7 +258,9 @@ def map_op(node: Node) -> MapOp | None:
     if decl.kind == "pointwise" and decl.expr is not None:
         return _pointwise(node, op, args, val)
     if op.name in ("_to_copy", "clone") and isinstance(args[0], Node):
-        return _conversion(node, op, args, val)
+        return _conversion(node, op, args[0], val)
+    if op.name == "copy" and isinstance(args[1], Node):
+        return _conversion(node, op, args[1], val)
     return None
 
 
@@ -304,12 +306,12 @@ def _any_number(decl: Any, common: dt.dtype) -> bool:
     return own and dt.category(common) >= 2
 
 
-def _conversion(node: Node, op: Op, args: tuple[Any, ...], val: Tensor) -> MapOp | None:
+def _conversion(node: Node, op: Op, given: Node, val: Tensor) -> MapOp | None:
     """A copy in another dtype or layout."""
-    source = args[0].meta["val"]
+    source = given.meta["val"]
     if source.dtype.is_complex or source.device.type != "cpu":
         return None
-    return MapOp(node, _Identity.op, [("node", args[0])], [True], source.dtype, (val.dtype,))
+    return MapOp(node, _Identity.op, [("node", given)], [True], source.dtype, (val.dtype,))
 
 
 def row_op(node: Node) -> RowOp | None:
