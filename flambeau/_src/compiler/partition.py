@@ -310,6 +310,7 @@ def _network(
             price *= 2  # nobody else holds it
         network.add(v, v + 1, price)
         kept = node.meta.get(CHOICE) is not None and _choice(node).startswith("MUST_SAVE")
+        kept = kept and not is_view(node)
         if node in primals or kept or not (node in again or is_cheap(node, aggressive)):
             network.add(0, v, Network.INFINITE)
         if node in needed:
