@@ -38,6 +38,8 @@ _MOVES = STRUCTURAL | {
 }
 #: What protocols raise where nothing is wrong: hardly ever seen by `except`.
 _ASKING = (StopIteration, AttributeError, GeneratorExit)
+#: What the extension says where it is asked for the values of a fake tensor.
+_NO_BYTES = "has no bytes ("
 _FAKE_LIMITS = (
     GuardOnDataDependentSymNode,
     DataDependentOutputException,
@@ -183,6 +185,11 @@ class Session:
         except _FAKE_LIMITS as limit:
             raise limit_of(limit) from None
         except Exception as error:
+            if isinstance(error, (BufferError, RuntimeError)) and _NO_BYTES in str(error):
+                raise Unsupported(
+                    f"Values of a tensor are read by {getattr(fn, '__name__', 'native code')}.",
+                    "Call it outside of the compiled function, or accept the break.",
+                ) from None
             error.__traceback__ = None
             raise Raised(self.chain(error)) from None
 
