@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
+import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -256,3 +258,37 @@ def test_saying_why_runs_no_method_of_an_object() -> None:
         assert torch.equal(compiled(x, v), want)
     assert len(compiled.compiler().entries) > 4
     assert not asked
+
+
+_ADDED = [1]
+
+
+@functools.lru_cache
+def _found(name: str) -> bool:
+    _ADDED[0] += 10
+    return importlib.util.find_spec(name) is not None  # what no capture follows
+
+
+def test_what_a_cache_holds_is_a_constant_until_it_is_cleared() -> None:
+    graphs: list[object] = []
+
+    def back_end(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    def f(x):
+        return x + 1 if _found("json") else x - 1
+
+    _found.cache_clear()
+    _found("json")
+    x = torch.ones(2)
+    compiled = torch.compile(f, backend=back_end, fullgraph=True)
+    before = _ADDED[0]
+    for _ in range(3):
+        assert torch.equal(compiled(x), f(x))
+    assert len(graphs) == 1
+    assert _ADDED[0] == before
+    _found.cache_clear()
+    assert torch.equal(compiled(x), x + 1)
+    assert _ADDED[0] == before + 10, "who asks first runs the function, as in eager"
+    assert _found.cache_info().currsize == 1

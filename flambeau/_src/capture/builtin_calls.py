@@ -58,7 +58,6 @@ __all__ = [
     "QUESTIONS",
     "TENSOR_METHODS",
     "VALUE_CLASSES",
-    "cached_function",
     "getter",
     "module_call",
     "python_handler",
@@ -925,13 +924,6 @@ def _text_of_tensor(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _graph_break(s: Session, args: Any, kwargs: Any) -> Any:
     raise Unsupported("The program asks for a break here.", "Remove the call of graph_break.")
-
-
-def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
-    """A function under `functools.lru_cache`: interpreted without the cache."""
-    if s.options.own_caches:
-        raise Unsupported("The cache of a function is kept by native code.")
-    return s.call(attributes.get(s, fn, "__wrapped__"), args, kwargs)
 
 
 def getter(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:

@@ -24,6 +24,7 @@ from flambeau._src.capture import (
     library,
     number_calls,
     overriding,
+    standard_calls,
     transforms,
     wrappers,
 )
@@ -647,7 +648,7 @@ def _object(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if kind is weakref.ReferenceType and not args and not kwargs:
         return _referent(s, fn)
     if kind.__module__ == "functools" and hasattr(fn, "__wrapped__"):  # lru_cache
-        return builtin_calls.cached_function(s, fn, args, kwargs)
+        return standard_calls.cached_function(s, fn, args, kwargs)
     if kind in transforms.CALLS:
         return transforms.CALLS[kind](s, fn, args, kwargs)
     if isinstance(fn, HigherOrderOperator):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import inspect
 import itertools
 import re
@@ -21,13 +22,13 @@ from flambeau._src.capture.guards import Kind
 from flambeau._src.capture.lookup import special
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.source import AttrSource, ItemSource
-from flambeau._src.capture.values.constant import ATOMS, is_reference
+from flambeau._src.capture.values.constant import ATOMS, is_plain, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["CLASSES", "FUNCTIONS", "handler"]
+__all__ = ["CLASSES", "FUNCTIONS", "cached_function", "handler"]
 
 Handler = Callable[["Session", Any, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -141,6 +142,44 @@ def _free(s: Session, fn: Any, name: str) -> Any:
         return cell.cell_contents
     at = ItemSource(AttrSource(source, "__closure__"), place)
     return s.heap.enter(cell.cell_contents, AttrSource(at, "cell_contents"))
+
+
+class _Gives:
+    """A predicate: a function with a cache gives this value for these arguments."""
+
+    def __init__(self, args: tuple[Any, ...], value: Any) -> None:
+        self.args = args
+        self.value = value
+
+    def __call__(self, fn: Any) -> bool:
+        found = fn(*self.args)
+        return found is self.value or (type(found) is type(self.value) and found == self.value)
+
+    def __repr__(self) -> str:
+        return f"gives({', '.join(map(repr, self.args))}, {self.value!r})"
+
+
+def cached_function(s: Session, fn: Any, args: Any, kwargs: Any) -> Any:
+    """A function under `functools.lru_cache`. A constant that it holds for constants is given as it
+    would be given (guarded); otherwise the function is interpreted without the cache."""
+    if s.options.own_caches:
+        raise Unsupported("The cache of a function is kept by native code.")
+    if not kwargs and all(map(is_plain, args)) and _holds(fn, args):
+        source = s.heap.find(fn)
+        if source is not None and is_plain(value := fn(*args)):
+            s.heap.guard(Kind.PYTHON, source, _Gives(args, value))
+            return value
+    return s.call(s.get(fn, "__wrapped__"), args, kwargs)
+
+
+def _holds(fn: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the cache of a function has an entry for the arguments."""
+    own = fn.__dict__
+    tables = [t for t in gc.get_referents(fn) if type(t) is dict and t is not own]
+    if len(tables) != 1 or fn.cache_parameters()["typed"]:
+        return False
+    alone = len(args) == 1 and type(args[0]) in (int, str)  # such a one is its own key
+    return (args[0] if alone else args) in tables[0]
 
 
 class _Dispatches:
