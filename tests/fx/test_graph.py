@@ -200,6 +200,9 @@ def test_erasing_while_iterating():
 def test_creation_errors():
     g = Graph()
     x = g.placeholder("x")
+    for make in (g.call_function, g.call_method, g.get_attr):
+        with pytest.raises(AssertionError, match="Expected target to be str, got <class 'int'>"):
+            make(3)
     with pytest.raises(AssertionError, match="op 'foo' is not in _legal_ops"):
         g.create_node("foo", "x")
     with pytest.raises(ValueError, match="target x has type str but a Callable is expected"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from flambeau._src.compiler.api import Recipe
@@ -39,22 +40,58 @@ class _Seen:
 
         def run(*inputs: Any) -> Any:
             self.inputs = list(inputs)
-            self.outputs = list(gm.forward(*inputs))
+            self.outputs = list(map(_told_apart, gm.forward(*inputs)))
             return self.outputs
 
         return run
 
 
+class _Int(int):
+    """A number that the graph gives: no other object is it."""
+
+
+class _Float(float):
+    """The same of floats."""
+
+
+def _told_apart(value: Any) -> Any:
+    if type(value) is int:
+        return _Int(value)
+    return _Float(value) if type(value) is float else value
+
+
+_MARK = "_dynamo_weak_dynamic_indices"
+
+
+@contextmanager
+def _open_sizes(values: Any) -> Iterator[None]:
+    """Within it the sizes of these tensors are symbols, unless the program needs to know them."""
+    tensors = [t for t in pytree.tree_leaves(values) if isinstance(t, Tensor)]
+    before = [t.__dict__.get(_MARK) for t in tensors]
+    for t in tensors:
+        t.__dict__[_MARK] = {*(t.__dict__.get(_MARK) or ()), *range(t.dim())}
+    try:
+        yield
+    finally:
+        for t, marks in zip(tensors, before, strict=True):
+            if marks is None:
+                t.__dict__.pop(_MARK, None)
+            else:
+                t.__dict__[_MARK] = marks
+
+
 def capture_whole(
-    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], symbolic: bool = False
 ) -> tuple[_Seen, Any, Any]:
-    """Run f captured in one graph: what was seen, the compiler, and f's result.
+    """Run f captured in one graph: what was seen, the compiler, and f's result. `symbolic`: for
+    all sizes of the arguments that f treats alike.
 
     Raises what `compile(fullgraph=True)` raises where that cannot be.
     """
     seen = _Seen()
     compiled = Recipe(seen, fullgraph=True)(f)
-    result = compiled(*args, **kwargs)
+    with _open_sizes((args, kwargs) if symbolic else ()):
+        result = compiled(*args, **kwargs)
     return seen, compiled.compiler(), result  # type: ignore[attr-defined]
 
 
@@ -69,6 +106,8 @@ def export(
 
     Args:
         f: a function or module.
+        tracing_mode: "symbolic": for all sizes of the arguments that f treats alike; others: for
+            those of the example, as with assume_static_by_default.
         aten_graph: of operators instead of torch functions.
         decomposition_table: with aten_graph, functions to trace in place of operators.
         same_signature: the module takes f's arguments; False: the graph's own inputs.
@@ -78,7 +117,8 @@ def export(
     """
 
     def inner(*args: Any, **kwargs: Any) -> ExportResult:
-        seen, compiler, result = capture_whole(f, args, kwargs)
+        symbolic = tracing_mode == "symbolic" and not assume_static_by_default
+        seen, compiler, result = capture_whole(f, args, kwargs, symbolic)
         if seen.module is None:
             raise UserError(UserErrorType.ANTI_PATTERN, "The function has no operator on tensors.")
         guards = [g for e in compiler.entries for g in e.guards]
@@ -131,6 +171,8 @@ def _operators(
 ) -> tuple[Graph, dict[str, Any]]:
     module = slot("graph_module")(attributes, graph, "GraphModule")
     leaves = pytree.tree_leaves((args, kwargs))
+    places = [n for n in graph.nodes if n.op == "placeholder"]
+    leaves = [n.meta.get("val", v) for n, v in zip(places, leaves, strict=True)]
     tracer = trace.operators(module.forward, leaves, [f"arg{i}" for i in range(len(leaves))], table)
     return tracer.graph, tracer.attributes
 
@@ -146,7 +188,7 @@ def _signature(
     flat, out_spec = pytree.tree_flatten(result)
 
     def node_of(value: Any) -> Any:
-        if not isinstance(value, Tensor):
+        if not isinstance(value, (Tensor, _Int, _Float)):
             return value
         found = outputs.get(id(value)) or inputs.get(id(value))
         if found is None:

@@ -205,8 +205,12 @@ def operators(
 ) -> GraphTracer:
     """`run(*inputs)` as a graph of operators, writes included."""
     tracer = GraphTracer()
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    given = [fake.from_tensor(v) if isinstance(v, Tensor) else v for v in inputs]
+    modes = [v.fake_mode for v in inputs if isinstance(v, FakeTensor)]
+    fake = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)
+    given = [
+        fake.from_tensor(v) if isinstance(v, Tensor) and not isinstance(v, FakeTensor) else v
+        for v in inputs
+    ]
     with modes_suspended(), tracing(tracer, "fake", decompositions, fake):
         place_inputs(tracer, given, names)
         tracer.output(run(*given))

@@ -249,6 +249,8 @@ class Graph:
     def _target_to_str(self, target: Target) -> str:
         if callable(target):
             return snake_case(getattr(target, "__name__", type(target).__name__))
+        if not isinstance(target, str):
+            raise AssertionError(f"Expected target to be str, got {type(target)}")
         if len(target) > 4 and target.startswith("__") and target.endswith("__"):
             target = target[2:-2]
         return snake_case(target)
