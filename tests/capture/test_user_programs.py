@@ -9,10 +9,16 @@ import pytest
 
 import flambeau as torch
 from flambeau._dynamo.testing import CompileCounterWithBackend
-from tests.capture import user_idioms, user_models, user_projects, user_training
+from tests.capture import user_gradients, user_idioms, user_models, user_projects, user_training
 
 PROGRAMS = user_training.PROGRAMS
-assert user_models.prog is user_idioms.prog is user_projects.prog is user_training.prog
+assert (
+    user_gradients.prog
+    is user_models.prog
+    is user_idioms.prog
+    is user_projects.prog
+    is user_training.prog
+)
 
 #: By name: graphs, and breaks.
 EXPECTED: dict[str, tuple[int, int]] = {
@@ -54,6 +60,16 @@ EXPECTED: dict[str, tuple[int, int]] = {
     "string_keyed_modules": (2, 0), "tensor_subclass_meta": (1, 0), "list_default_mutation": (2, 0),
     "global_state_counter": (2, 0), "sort_key_tensors": (0, 0), "star_expr": (1, 0),
     "shape_arith": (4, 0),
+    "shared_weights": (2, 0), "grad_alias_mutation": (1, 0), "grads_of_views": (1, 0),
+    "retain_and_double": (1, 0), "grad_penalty_inside": (2, 0), "custom_optimizer": (3, 0),
+    "sam_two_steps": (1, 0), "lookahead_slow": (3, 0), "bn_momentum_freeze": (9, 3),
+    "inplace_relu_residual": (1, 0), "rnn_tbptt": (2, 0), "lora_merge": (4, 0),
+    "ddpm_loss_ema": (2, 0), "ckpt_rng_dropout": (1, 0), "multi_loss_partial_backward": (1, 0),
+    "freeze_midway": (3, 0), "grad_none_branch": (2, 0), "accumulate_dtype": (2, 0),
+    "scaler_inside": (2, 0), "post_acc_hook_fused_optim": (1, 0), "tensor_hook_clip": (2, 0),
+    "hooked_module_pure": (1, 0), "hooked_module_logging": (3, 2), "gradcam": (4, 1),
+    "out_args_and_views": (1, 0), "return_same_twice": (1, 0), "detach_chain": (2, 1),
+    "param_reassign": (2, 1), "param_data_sgd": (4, 3),
 }  # fmt: skip
 
 
