@@ -69,7 +69,7 @@ EXPECTED: dict[str, tuple[int, int]] = {
     "scaler_inside": (2, 0), "post_acc_hook_fused_optim": (1, 0), "tensor_hook_clip": (2, 0),
     "hooked_module_pure": (1, 0), "hooked_module_logging": (3, 2), "gradcam": (4, 1),
     "out_args_and_views": (1, 0), "return_same_twice": (1, 0), "detach_chain": (2, 1),
-    "param_reassign": (2, 1), "param_data_sgd": (4, 3),
+    "param_reassign": (2, 1), "param_data_sgd": (2, 0),
 }  # fmt: skip
 
 

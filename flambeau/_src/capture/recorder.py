@@ -273,6 +273,8 @@ class Recorder:
         if info is None:
             raise Unsupported("A tensor was made where the capture did not see it.")
         scope = self.current
+        if info.node is None and "data" in info.attrs:
+            raise Unsupported("A tensor that requires gradients is used after its `data` was set.")
         if info.node is not None and self._is_here(info.node, "A tensor"):
             return info.node
         if scope.parent is not None:

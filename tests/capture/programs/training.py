@@ -168,3 +168,34 @@ def a_hook_keeps_the_gradient(a, log):
     a.register_hook(log.append)
     (a * a).sum().backward()
     a.grad.zero_()
+
+
+@program(lambda: (net(), x()), graphs=1)
+def data_set_by_hand(m, a):
+    m(a).square().sum().backward()
+    for p in m.parameters():
+        p.data = p.data - 0.1 * p.grad.data
+    for p in m.parameters():
+        p.data.add_(p.grad.data, alpha=-0.1)
+    return [p.data * 1 for p in m.parameters()]
+
+
+@program(lambda: (net(), x()), breaks=None)
+def data_set_and_used(m, a):
+    before = m[0].weight.data
+    m[0].weight.data = before * 2
+    out = m(a)
+    m[0].weight.data = m[0].weight.data + 1
+    return out, m(a), before
+
+
+def averages():
+    m = net()
+    return m, net().requires_grad_(False), x()
+
+
+@program(averages, graphs=1)
+def data_of_averages_set(m, slow, a):
+    for p, q in zip(m.parameters(), slow.parameters()):
+        q.data = q.data * 0.9 + p.data * 0.1
+    return slow(a) + m(a), slow[0].weight.data.sum()

@@ -49,6 +49,8 @@ def get(s: Session, t: Any, name: str) -> Any:
             return found
     if name in _FACTS:
         return s.native(getattr, t, name)
+    if name == "data" and name in s.tensors[id(t)].attrs:
+        return s.recorder.method("detach", s.tensors[id(t)].attrs[name])
     if name in _VIEWS:
         return s.recorder.call(getattr, getattr, (t, name), {})
     info = s.tensors[id(t)]
@@ -132,12 +134,13 @@ def _grad(s: Session, t: Any, info: Any) -> Any:
 
 
 def _replace_data(s: Session, t: Any, info: TensorInfo, value: Any) -> None:
-    """`t.data = value` of a tensor from outside without gradients: from here on the graph's node
-    of t is that of the value, whose bytes t gets once the graph has run."""
+    """`t.data = value` of a tensor from outside: from here on the graph's node of t is that of the
+    value, whose bytes t gets once the graph has run. One that requires gradients has no node then.
+    """
     as_before = info.meta[:3] == (tuple(value.shape), value.stride(), value.dtype)
     plain = info.made_of is None and not overriding.has_say(info.kind)
     plain = plain and s.tensors[id(value)].made_of is None
-    if info.real is None or t.requires_grad or not plain or not as_before:
+    if info.real is None or not plain or not as_before or not t.is_leaf:
         raise Unsupported(
             "`data` of a tensor is set.", "Use an in-place method, such as `copy_`, instead."
         )
@@ -146,7 +149,7 @@ def _replace_data(s: Session, t: Any, info: TensorInfo, value: Any) -> None:
     plain_value = s.recorder.method("detach", value)
     s.native(setattr, t, "data", plain_value)
     info = s.tensors[id(t)] = copy.copy(info)  # the placeholder stays the other one's
-    info.node = s.recorder.node_of(plain_value)
+    info.node = None if t.requires_grad else s.recorder.node_of(plain_value)
     info.attrs["data"] = plain_value
 
 
