@@ -64,7 +64,7 @@ def test_what_it_holds_and_its_attributes(fn: Any, makers: Any) -> None:
 def test_attributes_of_a_class_that_its_instances_lead_to() -> None:
     torch._dynamo.reset()
 
-    class State(namedtuple("State", "a b")):  # noqa: PYI024 its class is what is tested
+    class State(namedtuple("State", "a b")):
         factor = 1
         tags = ("x",)
 
