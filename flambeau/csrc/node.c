@@ -282,8 +282,8 @@ static PyObject *f_recorded(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     Py_XDECREF(sources); Py_XDECREF(found);
     return outs;
 }
-/* came(node, gradients, strides) -> what a compiled backward takes: what was saved, then the gradients; None
-   where Python has to look at one of them: it is missing, laid out otherwise, or not plain bytes. */
+/* came(node, gradients, strides) -> what a compiled backward takes: what was saved, then the gradients (strides
+   of None: contiguous ones); None where Python has to look at one of them: it is missing, laid out otherwise, or not plain bytes. */
 static PyObject *f_came(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     if (n != 3 || !PyObject_TypeCheck(a[0], NodeType) || !PyTuple_Check(a[1]) || !PyTuple_Check(a[2]) || PyTuple_GET_SIZE(a[1]) != PyTuple_GET_SIZE(a[2])) { PyErr_SetString(PyExc_TypeError, "came(node, gradients, strides)"); return NULL; }
     Node *nd = (Node *)a[0]; Py_ssize_t grads = PyTuple_GET_SIZE(a[1]);
@@ -293,10 +293,13 @@ static PyObject *f_came(PyObject *m, PyObject *const *a, Py_ssize_t n) {
         PyObject *o = PyTuple_GET_ITEM(a[1], i), *st = PyTuple_GET_ITEM(a[2], i);
         if (!Tensor_Check(o)) Py_RETURN_NONE;
         Tensor *t = (Tensor *)o;
-        if (t->bits || t->sym || t->meta || PyTuple_GET_SIZE(st) != t->ndim) Py_RETURN_NONE;
+        if (t->bits || t->sym || t->meta) Py_RETURN_NONE;
+        if (st == Py_None) { if (!t->contiguous) Py_RETURN_NONE; continue; }
+        if (PyTuple_GET_SIZE(st) != t->ndim) Py_RETURN_NONE;
         for (int d = 0; d < t->ndim; d++) if (PyLong_AsLongLong(PyTuple_GET_ITEM(st, d)) != t->strides[d]) { PyErr_Clear(); Py_RETURN_NONE; }
     }
     Py_ssize_t kept = PyTuple_GET_SIZE(nd->args);
+    if (kept && PyTuple_Check(PyTuple_GET_ITEM(nd->args, kept - 1))) kept--;      /* sizes, for Python */
     PyObject *all = PyList_New(kept + grads);
     for (Py_ssize_t i = 0; all && i < kept; i++) {
         PyObject *s = PyTuple_GET_ITEM(nd->args, i), *t = Py_TYPE(s) == &SavedType ? unpacked((Saved *)s, a[0]) : Py_NewRef(s);

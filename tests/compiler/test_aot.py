@@ -376,6 +376,35 @@ def test_one_value_for_two_written_inputs() -> None:
     assert torch.equal(q, wanted)
 
 
+def test_gradients_of_symbolic_sizes_as_they_come() -> None:
+    """Laid out as traced, otherwise, or missing; saved for a second backward; sizes that change."""
+
+    def f(x: Any, w: Any) -> Any:
+        y = (x @ w).relu()
+        return y, (x * 2).exp()
+
+    torch.compiler.reset()
+    compiled = torch.compile(f, dynamic=True, fullgraph=True)
+    for n in (3, 5, 4):
+        x, w = leaves((n, 4), (4, 4))
+        given = torch.rand(4, n).t()
+        assert not given.is_contiguous()
+        for grads in ((given, given.contiguous()), (None, given), (given, None)):
+            found = []
+            for call in (compiled, f):
+                ends = [(o, g) for o, g in zip(call(x, w), grads, strict=True) if g is not None]
+                outs, wanted = [o for o, _ in ends], [g for _, g in ends]
+                for keep in (True, False):
+                    found.append(
+                        torch.autograd.grad(
+                            outs, (x, w), wanted, retain_graph=keep, allow_unused=True,
+                            materialize_grads=True,
+                        )
+                    )  # fmt: skip
+            for a, b in zip(found[0] + found[1], found[2] + found[3], strict=True):
+                torch.testing.assert_close(a, b)
+
+
 def test_tensors_apart() -> None:
     x, y = torch.rand(4), torch.rand(4)
     many = [torch.rand(2) for _ in range(200)]

@@ -17,7 +17,7 @@ from flambeau._src.capture import frames
 from flambeau._src.capture.checker import Checker
 from flambeau._src.compiler import replay
 from flambeau._src.compiler.assemble import Program, assemble
-from flambeau._src.compiler.extents import is_input
+from flambeau._src.compiler.extents import geometry, is_input, row_major
 from flambeau._src.compiler.joint import Joint, Output, Slot, Unsupported, sharing
 from flambeau._src.compiler.numbers import assertions, inline
 from flambeau._src.compiler.partition import Cut, default_partition
@@ -127,9 +127,9 @@ class Entry:
         self.tangents = [n.meta["val"] for n in joint.tangents]
         self.sized = any(t._sym is not None for t in self.tangents)  # geometry is the call's own
         self.places = [(t.shape, t.stride()) for t in self.tangents]
-        # What is saved is tensors alone.
-        self.plain = not self.sized and all(
-            isinstance(n.meta.get("val"), Tensor) for n in cut.saved
+        # What is saved is tensors alone, and gradients are to lie in a way that C can tell.
+        self.plain = all(isinstance(n.meta.get("val"), Tensor) for n in cut.saved) and not (
+            self.sized and any(map(_permuted, self.tangents))
         )
         # Nothing to do around the forward: what it returns is what the function returns.
         self.direct = not (joint.bases or joint.written or joint.reshaped) and all(
@@ -143,7 +143,9 @@ class Entry:
         saved = set(cut.saved)
         self.saves_results = any(joint.outputs[place] in saved for place in joint.carrying)
         self.wanted, self.carrying = tuple(joint.wanted), tuple(joint.carrying)
-        self.strides = () if self.sized else tuple(tuple(stride) for _, stride in self.places)
+        self.strides: tuple[tuple[int, ...] | None, ...] = tuple(
+            None if self.sized else tuple(stride) for _, stride in self.places
+        )
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
         return pytree.tree_unflatten(self.flat(inputs), self.joint.out_spec)
@@ -180,10 +182,14 @@ class Entry:
         if self.quiet or not state.get_grad():
             return list(found[:n]) if len(found) > n else found  # type: ignore[return-value]
         if self.recorded_in_c and not state.thread.saved_hooks:
-            return _native.recorded(
+            outs = _native.recorded(
                 CompiledFunctionBackward, COMPILED, self, sources, self.wanted, found, n,
                 self.carrying,
             )  # fmt: skip
+            if self.sized:
+                node = outs[self.carrying[0]].grad_fn
+                node.args = (*node.args, self._sizes(outs))
+            return outs
         outs = list(found[:n])
         self._record(sources, outs, found[n:])
         self._mark_spent(outs)
@@ -218,10 +224,11 @@ class Entry:
             else:
                 kept.append(t)
         if self.sized:
-            kept.append(
-                tuple((tuple(outs[i].shape), outs[i].stride()) for i in self.joint.carrying)
-            )
+            kept.append(self._sizes(outs))
         return tuple(kept)
+
+    def _sizes(self, outs: list[Any]) -> tuple[Any, ...]:
+        return tuple((tuple(outs[i].shape), outs[i].stride()) for i in self.carrying)
 
     def _mark_spent(self, outs: list[Any]) -> None:
         """Outputs that the program went back from: they require gradients, and have none left."""
@@ -274,6 +281,12 @@ class Entry:
         )
         run = replay.printed(self.cut.backward, self.joint.attributes)
         return lambda given: run(*given)
+
+
+def _permuted(t: Tensor) -> bool:
+    """Whether a tangent of symbolic sizes is laid out in another way than row after row."""
+    shape, stride, _ = geometry(t)
+    return bool(stride != row_major(shape))
 
 
 _is_none, _bits = functools.partial(operator.is_, None), operator.attrgetter("_bits")
