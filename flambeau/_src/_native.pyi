@@ -238,6 +238,10 @@ def largest(
     out: Any, places: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, /
 ) -> None: ...
 def put_back(x: Any, values: Any, places: Any, /) -> None: ...
+def averages(
+    places: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, include: bool,
+    by: float, back: bool, /,
+) -> None: ...  # fmt: skip
 
 # ---- node.c: the graph of autograd ----
 

@@ -263,7 +263,7 @@ typedef struct { PyObject_HEAD vectorcallfunc vc; PyObject *inner; int how; } Na
 static const struct { const char *name; int how; } noted[] = {
     {"empty", NATIVE}, {"alias", NATIVE}, {"run_map", NATIVE}, {"run_rows", NATIVE}, {"gemm", NATIVE},
     {"copy", NATIVE}, {"zero", NATIVE}, {"store", NATIVE}, {"count_up", NATIVE}, {"indexed", NATIVE}, {"order_rows", NATIVE}, {"beyond", NOTHING},
-    {"columns", NATIVE}, {"largest", NATIVE}, {"put_back", NATIVE}, {"chosen", NOTHING}, {"put_chosen", NOTHING}, {NULL, 0}};
+    {"columns", NATIVE}, {"largest", NATIVE}, {"put_back", NATIVE}, {"averages", NATIVE}, {"chosen", NOTHING}, {"put_chosen", NOTHING}, {NULL, 0}};
 /* Functions that neither make nor touch a tensor that a tape follows. */
 static const char *const unseen[] = {"get_grad", "set_grad", "get_inference", "get_scoped", "set_scoped", "get_multithread", "set_multithread", "get_active", "set_active",
     "geometry_of", "view_strides", "get_suspended", "set_suspended", "call_bits", "layer_bits", "get_num_threads", "sequence", "backward", "forget_programs", "set_repeating", "programs",

@@ -5,7 +5,8 @@
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
     int64_t cells, places, taps;             /* of a plane: in, out, kernel */
-    int wide;                                /* float64 */
+    int wide, include;                       /* float64; averages: zeros around count */
+    double by;                               /* averages: divided by this unless 0 */
     char *x, *cols, *values;                 /* planes; columns; pooled values */
     int64_t *at;                             /* pooled: flat places in the plane */
     int64_t *offset, *place, *first, *border;/* pooled: of taps; places whose windows lie inside, and where these start; other places */
@@ -84,6 +85,25 @@ PLANES(pool_planes, LARGEST)
     memset(plane, 0, w->cells * sizeof(T)); \
     for (int64_t o = 0; o < w->places; o++) plane[at[o]] += value[o]; } while (0)
 PLANES(put_planes, PUT)
+
+/* Where the window of place o lies inside dimension d: [*first, *end); how many of its elements count. */
+static inline int64_t counted(const Windows *w, int d, int64_t o, int64_t *first, int64_t *end) {
+    int64_t f = o * w->stride[d] - w->pad[d], e = f + w->kernel[d];
+    if (e > w->in[d] + w->pad[d]) e = w->in[d] + w->pad[d];
+    *first = f < 0 ? 0 : f; *end = e > w->in[d] ? w->in[d] : e;
+    return w->include ? e - f : *end - *first;
+}
+#define AVERAGED(T, BEFORE, EACH, AFTER) do { T *value = (T *)w->values + n * w->places; \
+    for (int64_t i = 0, f0, e0, f1, e1, f2, e2; i < w->out[0]; i++) for (int64_t c0 = counted(w, 0, i, &f0, &e0), j = 0; j < w->out[1]; j++) \
+        for (int64_t c1 = counted(w, 1, j, &f1, &e1), k = 0; k < w->out[2]; k++, value++) { \
+            const int64_t c2 = counted(w, 2, k, &f2, &e2); const T by = w->by ? w->by : (T)(c0 * c1 * c2); BEFORE; \
+            for (int64_t a = f0; a < e0; a++) for (int64_t b = f1; b < e1; b++) { T *line = plane + (a * w->in[1] + b) * w->in[2]; \
+                for (int64_t c = f2; c < e2; c++) { EACH; } } \
+            AFTER; } } while (0)
+#define AVERAGE(T) AVERAGED(T, T sum = 0, sum += line[c], *value = sum / by)
+#define AVERAGE_BACK(T) memset(plane, 0, w->cells * sizeof(T)); AVERAGED(T, const T share = *value / by, line[c] += share, )
+PLANES(average_planes, AVERAGE)
+PLANES(average_back_planes, AVERAGE_BACK)
 
 static int three(PyObject *o, int64_t *to, int64_t fill) {
     int64_t v[FL_MAXDIM]; int n = fl_ints(o, v, "windows", "sizes");
@@ -179,5 +199,21 @@ static PyObject *f_put_back(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     over_planes(put_planes, &w, x, w.cells + w.places);
     Py_RETURN_NONE;
 }
-static PyMethodDef functions[] = {{"columns", (PyCFunction)f_columns, METH_FASTCALL}, {"largest", (PyCFunction)f_largest, METH_FASTCALL}, {"put_back", (PyCFunction)f_put_back, METH_FASTCALL}, {0}};
+/* averages(places, x, kernel, stride, padding, dilation, include, by, back): the mean of each window, over `by` where that
+   is not 0; `include`: zeros around count. With `back`, x becomes what the places' shares add up to. */
+static PyObject *f_averages(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    Windows w = {0};
+    if (n != 9 || !Tensor_Check(a[1])) { PyErr_SetString(PyExc_TypeError, "averages(places, x, kernel, stride, padding, dilation, include, by, back)"); return NULL; }
+    Tensor *x = (Tensor *)a[1], *places = dense_of(a[0], x->dtype->code);
+    if (!places || !dense_of(a[1], x->dtype->code)) return NULL;
+    w.include = PyObject_IsTrue(a[6]); w.by = PyFloat_AsDouble(a[7]);
+    int back = PyObject_IsTrue(a[8]);
+    if (PyErr_Occurred()) return NULL;
+    if (places->ndim != x->ndim || windows(&w, x, a + 2, places->sizes + 2, x->ndim - 2)) { if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "averages: ranks differ"); return NULL; }
+    if (!x->numel || (!back && !places->numel)) Py_RETURN_NONE;
+    w.values = places->numel ? fl_data(places) : NULL;
+    over_planes(back ? average_back_planes : average_planes, &w, x, w.cells + w.taps * w.places);
+    Py_RETURN_NONE;
+}
+static PyMethodDef functions[] = {{"averages", (PyCFunction)f_averages, METH_FASTCALL}, {"columns", (PyCFunction)f_columns, METH_FASTCALL}, {"largest", (PyCFunction)f_largest, METH_FASTCALL}, {"put_back", (PyCFunction)f_put_back, METH_FASTCALL}, {0}};
 int fl_windows_init(PyObject *m) { return PyModule_AddFunctions(m, functions); }

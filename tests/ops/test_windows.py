@@ -136,3 +136,29 @@ def test_attention_and_its_gradients(sizes: tuple[int, int], causal: bool) -> No
     expected = [exact, *torch.autograd.grad(exact, wide, g.double())]
     for a, b in zip(found, expected, strict=True):
         assert (a - b).abs().max() <= 2e-6 * b.abs().max()
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("by", [None, 7])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_means_of_windows(kind: Any, by: int | None, include: bool) -> None:
+    """Windows that reach over the border, and over the zeros around it (ceil_mode)."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 7).to(kind).requires_grad_()
+    for kernel, stride, pad in ((2, 2, 0), (3, 2, 1), (3, 3, 1)):
+        out = F.avg_pool2d(x, kernel, stride, pad, True, include, by)
+        g = torch.randn(out.shape).to(kind)
+        (slope,) = torch.autograd.grad(out, x, g)
+        values, shares = (t.detach().double().numpy() for t in (x, g))
+        want, back = np.zeros(out.shape), np.zeros(x.shape)
+        for y, z in np.ndindex(*out.shape[2:]):
+            ends = [(at * stride - pad, at * stride - pad + kernel) for at in (y, z)]
+            ends = [(a, min(b, n + pad)) for (a, b), n in zip(ends, (8, 7), strict=True)]
+            inside = [(max(a, 0), min(b, n)) for (a, b), n in zip(ends, (8, 7), strict=True)]
+            count = by or np.prod([b - a for a, b in (ends if include else inside)])
+            at = (slice(None), slice(None), *(slice(*pair) for pair in inside))
+            want[:, :, y, z] = values[at].sum((2, 3)) / count
+            back[at] += shares[:, :, y, z, None, None] / count
+        near = {torch.float32: 1e-6, torch.float64: 1e-14, torch.bfloat16: 2e-2}[kind]
+        np.testing.assert_allclose(out.detach().double().numpy(), want, rtol=0, atol=near)
+        np.testing.assert_allclose(slope.double().numpy(), back, rtol=0, atol=near)

@@ -215,24 +215,6 @@ def _max_backward(d: int) -> None:
     )
 
 
-def divisor(x: Tensor, w: Windows, include: bool, override: Any) -> Any:
-    """What each window's sum is divided by."""
-    import numpy as np  # lazy: NumPy is heavy
-
-    if override:
-        return float(override)
-    d = len(w.kernel)
-    total = np.ones(w.size)
-    for i in range(d):
-        n = x.shape[x.dim() - d + i]
-        start = np.arange(w.size[i]) * w.stride[i] - w.padding[i]
-        end = np.minimum(start + w.kernel[i], n + w.padding[i])
-        if not include:
-            start, end = np.maximum(start, 0), np.minimum(end, n)
-        total = total * (end - start).reshape([-1 if j == i else 1 for j in range(d)])
-    return total.astype(np.float64 if x.dtype is dt.float64 else np.float32)
-
-
 class AvgPool1d(Composite):
     """The mean of each window."""
 
@@ -262,7 +244,7 @@ def _avg(d: int) -> None:
         "count_include_pad=True, int? divisor_override=None"
     )
     name = f"avg_pool{d}d"
-    takes = {dt.float32, dt.float64, dt.bfloat16, dt.int64} | ({dt.float16} if d == 2 else set())
+    takes = {dt.float32, dt.float64, dt.int64} | ({dt.bfloat16, dt.float16} if d == 2 else set())
 
     def meta(
         x: Tensor, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, override: Any
@@ -286,8 +268,7 @@ def _avg(d: int) -> None:
             what = name if d == 2 else f"{name}_out_frame"
             raise NotImplementedError(f"\"{what}\" not implemented for '{dt.scalar_name(x.dtype)}'")
         slot("avg_pool")(
-            batched(out, d), batched(x, d), w.kernel, w.stride, w.padding,
-            divisor(x, w, include, override),
+            batched(out, d), batched(x, d), w.kernel, w.stride, w.padding, include, override,
         )  # fmt: skip
 
     def vjp(
@@ -340,8 +321,7 @@ def _avg_backward(d: int) -> None:
     ) -> None:
         w = Windows(x, kernel, stride, padding, [1], ceil, d, name)
         slot("avg_pool_backward")(
-            batched(out, d), batched(g, d), w.kernel, w.stride, w.padding,
-            divisor(x, w, include, override),
+            batched(out, d), batched(g, d), w.kernel, w.stride, w.padding, include, override,
         )  # fmt: skip
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, *rest: Any) -> Any:

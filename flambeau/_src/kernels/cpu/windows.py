@@ -148,7 +148,8 @@ class Work:
     def span(self, turned: bool) -> int:
         """How much longer than the result's a line is that is laid out."""
         stride, _, dilation = self.steps
-        return (self.kernel[1] - 1) * dilation[-1] // stride[-1] + (turned and stride[-1] > 1)
+        most = (self.kernel[1] - 1) * int(dilation[-1]) // int(stride[-1])
+        return most + (turned and stride[-1] > 1)
 
     def run(self, kind: str, out: Tensor, ins: tuple[Tensor, ...], numbers: Any) -> bool:
         """False where there is no kernel; `numbers` are filters, turned, biased, lines of the
@@ -593,24 +594,55 @@ def scatter_planes(gx: Tensor, g: Tensor, indices: Tensor) -> None:
     store(gx, r.reshape(tuple(gx.shape)).astype(gs.dtype))
 
 
-def avg_pool(out: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, divisor: Any) -> None:
-    """The sum of each window over the divisor (*out)."""
+def divisor(
+    shape: Sequence[int], size: Sequence[int], windows: Any, include: bool, override: Any
+) -> Any:
+    """What each window's sum is divided by, over `shape`; `windows`: kernel, stride, padding."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    if override:
+        return float(override)
+    d, total = len(size), np.ones(tuple(size))
+    for i, (n, places, k, s, p) in enumerate(zip(shape, size, *windows, strict=True)):
+        start = np.arange(places) * s - p
+        end = np.minimum(start + k, n + p)
+        if not include:
+            start, end = np.maximum(start, 0), np.minimum(end, n)
+        total = total * (end - start).reshape([-1 if j == i else 1 for j in range(d)])
+    return total
+
+
+def avg_pool(
+    out: Tensor, x: Tensor, kernel: Any, stride: Any, padding: Any, include: bool, override: Any
+) -> None:
+    """The mean of each window."""
     if not out.numel():
         return
-    xs = wide(x)
-    d = len(kernel)
-    w = pool_windows(xs, kernel, stride, padding, [1] * d, tuple(out.shape[2:]), 0.0)
-    store(out, w.sum(tuple(range(-d, 0))) / divisor)
+    ones = [1] * len(kernel)
+    if x.dtype in _FLOATS:
+        made, by = place_for(out), float(override or 0)
+        _native.averages(made, dense(x), kernel, stride, padding, ones, include, by, False)
+        finished(out, made)
+        return
+    xs, size = wide(x), tuple(out.shape[2:])
+    w = pool_windows(xs, kernel, stride, padding, ones, size, 0.0)
+    by = divisor(xs.shape[2:], size, (kernel, stride, padding), include, override)
+    store(out, w.sum(tuple(range(-len(kernel), 0))) / by)
 
 
 def avg_pool_backward(
-    gx: Tensor, g: Tensor, kernel: Any, stride: Any, padding: Any, divisor: Any
+    gx: Tensor, g: Tensor, kernel: Any, stride: Any, padding: Any, include: bool, override: Any
 ) -> None:
+    """Each window's elements get its share."""
     import numpy as np  # lazy: NumPy is heavy
 
-    gs = wide(g) / divisor
-    size = gs.shape[2:]
-    d = len(kernel)
+    if g.dtype in _FLOATS:
+        made, by, ones = place_for(gx), float(override or 0), [1] * len(kernel)
+        _native.averages(dense(g), made, kernel, stride, padding, ones, include, by, True)
+        finished(gx, made)
+        return
+    size = tuple(g.shape[2:])
+    gs = wide(g) / divisor(gx.shape[2:], size, (kernel, stride, padding), include, override)
     need = [
         max((s - 1) * st + k, n + 2 * p)
         for s, st, k, n, p in zip(size, stride, kernel, gx.shape[2:], padding, strict=True)
@@ -622,7 +654,6 @@ def avg_pool_backward(
         )
         whole[(slice(None), slice(None), *place)] += gs
     inside = tuple(slice(p, p + s) for s, p in zip(gx.shape[2:], padding, strict=True))
-    del d
     store(gx, whole[(slice(None), slice(None), *inside)])
 
 
