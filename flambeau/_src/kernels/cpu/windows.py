@@ -109,6 +109,7 @@ def weights_of(w: Tensor, columns: Columns, group: int, turned: bool) -> Tensor:
 _AT_ONCE = 256  # places of the result that are computed from lines laid out once
 _DEEPEST = 2048  # elements of a window: what one image's are taken from stays in the cache
 _MOST = 64  # places from which on a product an image is faster than tiles
+_PHASES = 1024  # remainders of steps that have weights of their own
 _TILE = 12  # filters that a tile holds at most
 _ROOM = 1 << 20  # elements that are laid out for images side by side
 
@@ -188,7 +189,7 @@ def conv_in_tiles(
 ) -> bool:
     """Convolution by the tile; False where it is left to columns. `turned`: with w (C, O, *kernel)
     it is the gradient of the input of a convolution by these steps."""
-    if not tiled(x):
+    if not tiled(x) or (turned and prod(steps[0]) > _PHASES):
         return False
     work, filters = Work(x, w, out.shape[2:], steps, groups), out.shape[1] // groups
     high, wide, tall, length = work.laid(turned)
