@@ -22,6 +22,10 @@ def spread(k: Any, x: Any) -> Any:
     return k.sum((x - k.sum(x) / k.count()) ** 2)
 
 
+def several(k: Any, x: Any) -> Any:
+    return k.sum(x * 2) + k.max(x) - k.dot(x, x + 1) * k.prod(x / 4 + 1)
+
+
 def address(expr: Any, kind: str) -> int:
     request = KernelRequest(f"one_loop_{expr.__name__}", expr, kind, ("float32",), ("float32",))
     found = loader()
@@ -91,3 +95,18 @@ def test_no_row_depends_on_the_number_of_threads() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(y, found[0]) for y in found)
+
+
+@pytest.mark.parametrize("n0", [16, 17, 131, 257, 1000])
+def test_several_elements_at_a_time_are_taken_in_their_order(n0: int) -> None:
+    """Rows whose last vector is not full are taken one element at a time."""
+    torch.manual_seed(3)
+    x = torch.randn(n0, 304)  # 19 vectors of 16
+    wide, narrow = torch.empty(1, 304), torch.empty(1, 301)
+    for out, given in ((wide, x), (narrow, x[:, :301].contiguous())):
+        _native.run_rows(address(several, "row_across"), (out,), (given,), 0, None)
+    assert torch.equal(wide[:, :301], narrow)
+    part = x.double()
+    wanted = (part * 2).sum(0) + part.amax(0)
+    wanted -= (part * (part + 1)).sum(0) * (part / 4 + 1).prod(0)
+    torch.testing.assert_close(wide[0].double(), wanted, rtol=1e-4, atol=1e-3)

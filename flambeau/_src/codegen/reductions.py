@@ -213,11 +213,12 @@ class Reduction:
             b.put(f"{i} i{v}[{count}];")
             b.put(f"for (int u = 0; u < {used}; u++) i{v}[u] = ({i}){{}};")
 
-    def update(self, live: str, index: str, fine: bool = True) -> None:
+    def update(self, live: str, index: str, fine: bool = True, state: str = "") -> None:
         """Takes one vector in. ``live`` prefixes the masks of lanes that count ('' for all);
-        ``fine`` is false in loops that rows of few elements never enter."""
+        ``fine`` is false in loops that rows of few elements never enter; ``state`` names a variable
+        that stands for that of position u."""
         b, v = self.body, self.v
-        a = f"a{v}[u]"
+        a = state or f"a{v}[u]"
         if self.boolean:
             x = b.as_mask(self.arg, 1)
             if live:

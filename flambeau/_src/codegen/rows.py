@@ -20,6 +20,8 @@ __all__ = ["print_row_kernel"]
 _ABREAST = 16
 # Elements of a row taken at a time when the rows fill only one vector.
 _FEW = 4
+# Elements of each row taken at a time, so that what is summed stays in registers in between.
+_DEEP = 4
 # A pass that costs less than this is unrolled by 4, with as many accumulators.
 _CHEAP = 12
 
@@ -367,6 +369,8 @@ def _across_pass(r: _Rows, p: int) -> None:
     b.put("for (i64 block = 0, j = 0; j < n0; block++) {")
     b.indent = " " * 12
     b.put("const i64 end = j + RUN < n0 ? j + RUN : n0;")
+    if s.n_passes == 1 and _is_deep(r, reductions, scans):
+        _across_deep(r, reductions)
     b.put(f"for (i64 now; j < end; j += few ? {_FEW} : 1) {{")
     b.indent = " " * 16
     b.put("now = few && end - j < nu ? end - j : nu;")
@@ -419,6 +423,51 @@ def _across_pass(r: _Rows, p: int) -> None:
         b.indent = " " * 8
         b.put("}")
     _across_rows(r, reductions, r.row_values(p + 1))
+
+
+def _is_deep(r: _Rows, reductions: list[Reduction], scans: list[Scan]) -> bool:
+    """Whether a pass only reduces numbers."""
+    if not reductions or scans or r.needs_index(0) or not all(r.kernel.row_outs):
+        return False
+    return not any(x.boolean for x in reductions)
+
+
+def _across_deep(r: _Rows, reductions: list[Reduction]) -> None:
+    """Several elements of each row before the next vector of rows, in their order."""
+    b, insts = r.body, r.kernel.insts
+    saved = b.scope()
+    b.put(f"if (!fine && !few && row + nu * {r.lanes} <= n1)")
+    b.put(f"for (; j + {_DEEP} <= end; j += {_DEEP}) {{")
+    b.indent = " " * 16
+    address = [""] * r.n
+    for a in sorted({r.n_out + int(insts[v].attr) for v in r.plan[0] if insts[v].op == "load"}):
+        d = DTYPES[r.dtypes[a]]
+        vector = b.storage(r.dtypes[a])
+        r.text.scalar(d.short)
+        one = f"{r.text.use('dup', vector)}(*(const {d.short}_u *)(p{a} + i * st[{a}]))"
+        b.put(f"char *p{a} = q{a} + j * st[{a}], *to{a} = buf + {a} * BUFFER; i64 w{a} = st[{a}];")
+        b.put(
+            f"if (!e{a}) {{ for (int i = 0; i < {_DEEP}; i++)"
+            f" *({vector} *)(to{a} + 64 * i) = {one}; p{a} = to{a}; w{a} = 64; }}"
+        )
+        address[a] = f"p{a} + u * e{a} + i * w{a}"
+    b.put("for (int u = 0; u < nu; u++) {")
+    b.indent = " " * 20
+    for x in reductions:
+        b.put(f"{x.type} A{x.v} = a{x.v}[u];")
+    b.put(f"#pragma GCC unroll {_DEEP}")
+    b.put(f"for (int i = 0; i < {_DEEP}; i++) {{")
+    b.indent = " " * 24
+    r.elements(0, address, "", "")
+    for x in reductions:
+        x.update("", "", False, f"A{x.v}")
+    b.indent = " " * 20
+    b.put("}")
+    b.put(" ".join(f"a{x.v}[u] = A{x.v};" for x in reductions))
+    for n in (16, 12):
+        b.indent = " " * n
+        b.put("}")
+    b.leave(saved)
 
 
 def _across_rows(r: _Rows, reductions: list[Reduction], values: list[int]) -> None:
