@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture import classes, library, overriding
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.guards import Kind
-from flambeau._src.capture.lookup import MISSING, lookup, special
+from flambeau._src.capture.lookup import MISSING, lookup, own_dict, special
 from flambeau._src.capture.natives import CONTAINERS, ITERATORS
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.sizes import SYMBOLIC, numbers
@@ -37,6 +37,7 @@ __all__ = [
     "special",
 ]
 
+_CLASS = object.__dict__["__class__"]
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _CACHED: Any = functools._lru_cache_wrapper
 _FIELD: Any = type(vars(collections.namedtuple("_Pair", ["first"]))["first"])
@@ -91,9 +92,13 @@ def get(s: Session, obj: Any, name: str) -> Any:
         return s.native(getattr, obj, name)
     if is_reference(obj) or kind in (types.MethodType, property, functools.partial, slice):
         return s.native(getattr, obj, name)
-    if name == "__class__":
-        return kind
     found = special(kind, "__getattribute__")
+    if (
+        name == "__class__"
+        and type(found) is not types.FunctionType
+        and (lookup(kind, name) is _CLASS)
+    ):
+        return kind
     if type(found) is types.FunctionType:
         return _with_fallback(s, kind, obj, name, s.call, (found, (obj, name), {}))
     if found is not object.__getattribute__ and kind is not types.SimpleNamespace:
@@ -124,13 +129,13 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
     known = s.heap.known(obj)
     if name == "__dict__":
         return s.heap.whole_dict(known) if known is not None else s.heap.dict_of(obj)
-    if name == "__class__":
-        return kind
     attr = lookup(kind, name)
+    if attr is _CLASS:
+        return kind
     if attr is not MISSING and _is_data(attr):
         return _data(s, obj, kind, known, name, attr)
     if known is None:
-        d = getattr(obj, "__dict__", None)
+        d = own_dict(obj)
         if d is not None and name in d:
             if not s.heap.is_made(obj) and not isinstance(obj, BaseException):
                 return _of_unknown(s, obj, name, d[name])
@@ -139,7 +144,7 @@ def generic_get(s: Session, obj: Any, name: str) -> Any:
             for table in (d["_parameters"], d["_buffers"], d["_modules"]):
                 if name in table:
                     return table[name]
-    elif known.real is obj or known.attrs or hasattr(known.real, "__dict__"):
+    elif known.real is obj or known.attrs or own_dict(known.real) is not None:
         found = _own(s, known, name)
         if found is not MISSING:
             return found
@@ -428,6 +433,8 @@ def _is_enum(cls: type) -> bool:
 def _of_function(s: Session, fn: Any, name: str) -> Any:
     if name in ("__name__", "__qualname__", "__module__", "__doc__", "__code__", "__class__"):
         return s.native(getattr, fn, name)
+    if name == "__closure__" and fn.__closure__ is not None:
+        raise Unsupported("A cell is used as a value.")
     if s.heap.is_made(fn):
         return s.native(getattr, fn, name)
     source = s.heap.source_of(fn)
@@ -460,6 +467,8 @@ def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:
     """`super(cls, self_).name`."""
     kind = self_ if isinstance(self_, type) and cls in self_.__mro__ else classes.type_of(s, self_)
     mro = kind.__mro__
+    if cls not in mro:
+        raise Unsupported("`super()` is told another class than that of the object.")
     for base in mro[mro.index(cls) + 1 :]:
         attr = base.__dict__.get(name, MISSING)
         if attr is MISSING:

@@ -711,19 +711,37 @@ def _named_tuple(s: Session, args: Any, kwargs: Any) -> Any:
 
 
 def _super(s: Session, args: Any, kwargs: Any) -> Any:
-    if len(args) == 2:
-        return attributes.Super(*args)
+    if len(args) == 2 and not kwargs:
+        return _checked(s, *args)
     frame = s.frame
-    if args or frame is None:
+    if args or kwargs or frame is None:
         raise Unsupported("An unbound `super` is made.")
     names = frame.prepared.slots
+    if "__class__" not in names or not frame.code.co_argcount:
+        raise Unsupported("`super()` stands where there is no class.")
     cell = frame.locals[len(names) - 1 - names[::-1].index("__class__")]
     first = frame.locals[0]
     if type(first) is types.CellType:
-        first = s.heap.read_cell(first)
+        first = _held(s, first)
     elif type(first).__name__ == "Pending":
         first = frame.locals[0] = s.heap.enter(first.real, first.source)
-    return attributes.Super(s.heap.read_cell(cell), first)
+    return _checked(s, _held(s, cell), first)
+
+
+def _held(s: Session, cell: Any) -> Any:
+    try:
+        return s.heap.read_cell(cell)
+    except ValueError:
+        return NULL
+
+
+def _checked(s: Session, cls: Any, first: Any) -> Any:
+    """Of a class and an instance or a class beneath it; what is not raises as Python does."""
+    fits = isinstance(cls, type) and first is not NULL
+    kind = classes.type_of(s, first) if fits else None
+    if not fits or not (cls in kind.__mro__ or (isinstance(first, type) and cls in first.__mro__)):
+        raise Unsupported("`super()` is told another class than that of the object.")
+    return attributes.Super(cls, first)
 
 
 _SYMBOLIC: dict[Any, type] = {int: SymInt, float: SymFloat}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import arrays, library, sizes
 from flambeau._src.capture.guards import Guard, Kind
-from flambeau._src.capture.lookup import lookup, special
+from flambeau._src.capture.lookup import lookup, own_dict, special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.source import (
@@ -119,6 +119,8 @@ class Heap:
         if kind is types.FunctionType:
             self.guard(Kind.FUNCTION, source, value.__code__)
             return self._know(value, value, source).inside
+        if kind is types.CellType:  # a variable that holds one would look like one that is one
+            raise Unsupported("A cell is used as a value.")
         if kind in (weakref.ProxyType, weakref.CallableProxyType):  # asked anything, it may raise
             raise Unsupported("A weak proxy is used.")
         if issubclass(kind, Tensor):
@@ -288,7 +290,7 @@ class Heap:
 
     def instance_dict(self, known: Known) -> dict[str, Any] | None:
         """The real `__dict__` of an outside instance, None where it has none."""
-        found = getattr(known.real, "__dict__", None)
+        found = own_dict(known.real)
         if not isinstance(found, dict):
             return None
         if self.dicts.setdefault(id(found), known.real) is not known.real or (

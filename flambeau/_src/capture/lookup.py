@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from flambeau._src.capture.outcome import Unsupported
 
-__all__ = ["MISSING", "lookup", "special"]
+__all__ = ["MISSING", "lookup", "own_dict", "special"]
 
 MISSING: Any = object()
 
@@ -18,6 +19,16 @@ def lookup(kind: type, name: str) -> Any:
         if name in d:
             return d[name]
     return MISSING
+
+
+def own_dict(value: Any) -> Any:
+    """The `__dict__` of an instance as its class's layout has it, without asking its methods; None
+    where there is none."""
+    for base in type(value).__mro__:
+        found = base.__dict__.get("__dict__")
+        if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            return found.__get__(value)
+    return None
 
 
 def special(kind: type, name: str) -> Any:
