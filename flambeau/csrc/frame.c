@@ -41,6 +41,7 @@ typedef _PyInterpreterFrame Frame;
 /* A call through a hook counts twice against the limit of C recursion (1,500 in 3.12.1). The limit that the user
    set is for Python's recursion and still holds; what C's stack has room for is looked at below. */
 #define GIVE_BACK(ts, n) ((ts)->c_recursion_remaining += 2 * (n))
+#define RECURSION_LEFT(ts) ((ts)->py_recursion_remaining)
 #else
 #define FUNCTION_OF(f) ((PyObject *)(f)->f_func)
 #define SET_FUNCTION(f, x) ((f)->f_func = (PyFunctionObject *)(x))
@@ -48,8 +49,9 @@ typedef _PyInterpreterFrame Frame;
 #define SET_EXTRA _PyCode_SetExtra
 #define REQUEST_EXTRA _PyEval_RequestCodeExtraIndex
 #define GIVE_BACK(ts, n) ((void)0)
+#define RECURSION_LEFT(ts) ((ts)->recursion_remaining)
 #endif
-enum { SPECIALS = (sizeof(Frame) - 1) / sizeof(PyObject *), MARGIN = 192 << 10,
+enum { SPECIALS = (sizeof(Frame) - 1) / sizeof(PyObject *), MARGIN = 192 << 10, HEADROOM = 1000,
        MAKES_GENERATOR = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR };
 
 /* ---- what is known of a code object ---- */
@@ -285,15 +287,27 @@ static char *find_floor(void) {
 #endif
     return (char *)1;
 }
-static PyObject *ask(Frame *f, PyCodeObject *co, Local *me) {
+static PyObject *frame_set(PyObject *m, PyObject *callback);
+/* The callback has calls of its own to spare, so that it comes to its end where the program is near its limit. */
+static PyObject *ask(PyThreadState *ts, Frame *f, PyCodeObject *co, Local *me) {
     PyObject *names = variables(f, co), *callback = me->callback, *r = NULL;
     count_asked++;
     if (!names) return NULL;
     PyObject *args[] = {NULL, (PyObject *)co, names, f->f_globals, f->f_builtins, FUNCTION_OF(f)};
+    int collects = PyGC_IsEnabled();
     Py_INCREF(callback); Py_INCREF(me);
     me->paused++;                                /* what the callback runs is not offered to it */
+    RECURSION_LEFT(ts) += HEADROOM;
     r = PyObject_Vectorcall(callback, args + 1, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    RECURSION_LEFT(ts) -= HEADROOM;
     me->paused--;
+    if (!r) {                                    /* it may have ended where it could not clean up */
+        PyObject *kind, *value, *trace;
+        PyErr_Fetch(&kind, &value, &trace);
+        if (collects) PyGC_Enable();
+        if (me->callback != callback) { PyObject *other = frame_set(NULL, callback); Py_XDECREF(other); }
+        PyErr_Restore(kind, value, trace);
+    }
     Py_DECREF(me); Py_DECREF(callback); Py_DECREF(names);
     return r;
 }
@@ -316,6 +330,12 @@ static void release_arguments(PyThreadState *ts, Frame *f, PyCodeObject *co) {
     if (2 + n > by->co_stacksize) return;
     for (int i = 0; i < n; i++) if (given[i] != f->localsplus[i] || !given[i]) return;
     for (int i = 0; i < n; i++) { given[i] = Py_NewRef(Py_None); Py_DECREF(f->localsplus[i]); }
+}
+/* There was no room for guards or for the callback: the program's own call may still have it. */
+static int too_deep(void) {
+    if (!PyErr_ExceptionMatches(PyExc_RecursionError)) return 0;
+    PyErr_Clear();
+    return 1;
 }
 /* Neither the frame nor what it calls is compiled: what there is of versions runs. (A compiled function that is
    called in it puts its own callback in place.) */
@@ -361,7 +381,7 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
         me->paused++;                            /* guards that run Python are not looked at */
         int found = find(k, f, co, &code, &flat);
         me->paused--;
-        if (found < 0) return run(ts, f, 1);
+        if (found < 0) return run(ts, f, too_deep() ? 0 : 1);
         if (found) {
             count_hits++;
             PyObject *r = run_code(ts, f, code, flat);
@@ -372,8 +392,8 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
         if (k->rest > 0) { k->rest--; return run(ts, f, 0); }
     }
     if (Py_IS_TYPE(me->callback, &OnlyType)) return run(ts, f, 0);
-    PyObject *code = ask(f, co, me);
-    if (!code) return run(ts, f, 1);
+    PyObject *code = ask(ts, f, co, me);
+    if (!code) return run(ts, f, too_deep() ? 0 : 1);
     if (code == Py_None) {
         Py_DECREF(code);
         if ((k || (c = cache_of(co))) && (k || (k = known_under(c, me->key))) && k->rest < 0) return run_only(ts, f, me);

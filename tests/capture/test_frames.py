@@ -424,6 +424,36 @@ def test_the_end_of_the_stack_is_an_error_and_no_crash() -> None:
     assert len(out) == 1 and "recursion" in out[0]
 
 
+@needs_hook
+def test_a_callback_without_room_leaves_the_program_as_it_is() -> None:
+    """It has calls to spare; where they do not do, the frame runs, and what was set is set back."""
+
+    def deep(n: int) -> int:
+        return 0 if n == 0 else 1 + deep(n - 1)
+
+    def callback(code: Any, *rest: Any) -> None:
+        if code is deep.__code__:
+            frames.set_callback(None)
+            gc.disable()
+            deep(900)  # more than the program has left
+            frames.set_callback(callback)
+            gc.enable()
+            asked.append(rest[0]["n"])
+            if len(asked) == 20:
+                frames.set_callback(None)
+                gc.disable()
+                deep(10**5)
+
+    asked: list[int] = []
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(500)
+        assert frames.run_with(callback, deep, (300,)) == 300
+    finally:
+        sys.setrecursionlimit(limit)
+    assert asked == list(range(300, -1, -1)) and gc.isenabled()
+
+
 def test_threads_have_their_own_callback() -> None:
     def f(x: Any) -> str:
         return "as it is"

@@ -223,8 +223,7 @@ def _is_data(attr: Any) -> bool:
 def _data(s: Session, obj: Any, kind: type, known: Known | None, name: str, attr: Any) -> Any:
     if type(attr) is property:
         if attr.fget is None:
-            text = f"property '{name}' of '{kind.__name__}' object has no getter"
-            return s.raise_(AttributeError(text))
+            return s.native(attr.__get__, obj, kind)  # which raises
         getter = attr.fget
         source = _class_source(s, kind, known)
         library_code = library.is_library(kind.__module__) and getter.__closure__ is None
@@ -569,8 +568,7 @@ def _set_data(
 ) -> None:
     if type(attr) is property:
         if attr.fset is None:
-            text = f"property '{name}' of '{kind.__name__}' object has no setter"
-            s.raise_(AttributeError(text))
+            s.native(attr.__set__, obj, value)  # raises
         s.call(attr.fset, (obj, value), {})
     elif type(attr) in (types.MemberDescriptorType, types.GetSetDescriptorType):
         if id(obj) in s.heap.opaque:  # native code may refuse the value

@@ -54,7 +54,9 @@ def deep(s: Session, args: Any, kwargs: Any) -> Any:
     """`copy.deepcopy(value, memo)`."""
     if kwargs or len(args) > 2:
         raise Unsupported("`copy.deepcopy` is called with more than a value and a memo.")
-    memo = args[1] if len(args) > 1 and args[1] is not None else {}
+    memo = args[1] if len(args) > 1 and args[1] is not None else s.memo()
+    if not any(memo is m for m in s.memos):
+        raise Unsupported("`copy.deepcopy` is given a memo, which is to hold addresses.")
     return _Deep(s, memo).copy(args[0])
 
 
@@ -100,6 +102,8 @@ class _Deep:
             return made
         if kind is tuple:
             parts = [self.copy(v) for v in value]
+            if id(value) in self.memo:  # one of them holds it
+                return self.memo[id(value)]
             same = all(p is v for p, v in zip(parts, value, strict=True))
             return value if same else tuple(parts)
         if kind in (set, frozenset):
@@ -138,6 +142,8 @@ def _instance(s: Session, value: Any, kind: type, copy: Any, memo: Any = None) -
     own = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__")
     base = object.__reduce_ex__, object.__reduce__, getattr(object, "__getstate__", None)
     changed = any(special(kind, n) not in (*base, None) for n in own)
+    if type(special(kind, "__getattribute__")) is types.FunctionType:  # it is asked for these
+        raise Unsupported(f"A {kind.__name__} is copied by its own methods.")
     plainly = changed and _is_dataclass_state(kind, own, base)
     changed = changed and not plainly
     native = special(kind, "__new__") is not object.__new__

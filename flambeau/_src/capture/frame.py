@@ -81,6 +81,8 @@ def capture(
             session = Session(options, _PROTOCOL)
             session.hooks_break, session.read_inputs = hooks_break, read_inputs
             frame = _outer_frame(session, code, arguments, globals_, function)
+        except RecursionError:
+            return Skip("The capture needs more stack than there is.", True, None)
         except Exception as error:
             where = (code.co_filename, code.co_firstlineno, code.co_qualname)
             raise InternalError(f"{type(error).__name__}: {error}", where) from error

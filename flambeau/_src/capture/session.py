@@ -105,6 +105,7 @@ class Session:
         self.tensor_sources: list[Any] = []
         self.dropped: list[Any] = []  # tensors of rehearsals, kept so that no id is used again
         self.recorder = Recorder(self)
+        self.memos: list[dict[int, Any]] = []  # of deep copies, by inside addresses
         self.fixed = False  # what enters has sizes that are numbers
         self.pending_kinds: dict[int, Any] = {}  # classes of results, and what these are made of
         self.classes: list[Any] = []  # that the program made
@@ -167,6 +168,11 @@ class Session:
         self.moves = before + n
         if before < self.longest <= self.moves:
             raise Unsupported(f"More than {self.longest} jumps, calls and objects are met.")
+
+    def memo(self) -> dict[int, Any]:
+        """A new memo for a deep copy."""
+        self.memos.append({})
+        return self.memos[-1]
 
     def native(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call what is no part of the capture; what it raises is raised in the program."""

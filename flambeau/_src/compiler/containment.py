@@ -74,7 +74,8 @@ def contain(failed: StageFailed, entry: Entry, back_end: Any, strict: bool) -> N
         f"compile: {note} The region runs eager; torch._dynamo.config.suppress_errors = False "
         "raises the error instead.",
     )
-    logs.tell(logging.DEBUG, "".join(traceback.format_exception(cause)))
+    if logs.told(logging.DEBUG):
+        logs.tell(logging.DEBUG, "".join(traceback.format_exception(cause)))
 
 
 def break_text(found: Any) -> str:

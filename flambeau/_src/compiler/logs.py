@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau._src.util.log import logger
 
-__all__ = ["ARTEFACTS", "COMPONENTS", "set_logs", "show", "shows", "tell"]
+__all__ = ["ARTEFACTS", "COMPONENTS", "set_logs", "show", "shows", "tell", "told"]
 
 #: Parts with a level.
 COMPONENTS = (
@@ -41,6 +41,11 @@ def show(artefact: str, text: str, entry: Any = None) -> None:
     found = logger(artefact)
     if found.isEnabledFor(logging.INFO):
         found.info("%s", f"[{entry.id}] {text}" if entry is not None else text)
+
+
+def told(level: int, part: str = "dynamo") -> bool:
+    """Whether what a part says at a level is written anywhere."""
+    return logger(part).isEnabledFor(level)
 
 
 def tell(level: int, text: str, part: str = "dynamo") -> None:
