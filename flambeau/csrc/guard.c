@@ -115,7 +115,9 @@ static PyObject *read_path(Run *r, Path *p, PyObject *v) {
     case A_GLOBAL: return Py_XNewRef(PyDict_GetItemWithError(s->globals, p->key));
     case A_BUILTIN: return of_builtins(s, p->key);
     case A_MODULE: { PyObject *all = PyImport_GetModuleDict(); return Py_XNewRef(PyDict_GetItemWithError(all, p->key)); }
-    case A_ATTR: return PyObject_GetAttr(v, p->key);
+    case A_ATTR:                                   /* a program's `__getattribute__` is not asked for `__dict__` */
+        if (p->key == str_dict && !PyType_Check(v) && Py_TYPE(v)->tp_dictoffset) return PyObject_GenericGetDict(v, NULL);
+        return PyObject_GetAttr(v, p->key);
     case A_RAW: {
         PyObject *d = dict_of(v), *found = NULL;
         if (d) found = PyDict_Check(d) ? Py_XNewRef(PyDict_GetItemWithError(d, p->key)) : PyObject_GetItem(d, p->key);

@@ -182,6 +182,7 @@ PATHS: list[tuple[Source, Any, Any, Any]] = [
     (BuiltinSource("b"), {}, {"__builtins__": types.SimpleNamespace(b=5)}, None),
     (AttrSource(X, "a"), {"x": Plain(a=5)}, {}, None),
     (AttrSource(X, "a", raw=True), {"x": Plain(a=5)}, {}, None),
+    (AttrSource(X, "a", raw="own"), {"x": Plain(a=5)}, {}, None),
     (ItemSource(X, "k"), {"x": {"k": 5}}, {}, None),
     (ItemSource(X, "k"), {"x": collections.OrderedDict(k=5)}, {}, None),
     (ItemSource(X, "k"), {"x": collections.defaultdict(int, k=5)}, {}, None),

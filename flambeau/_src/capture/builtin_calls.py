@@ -35,6 +35,7 @@ from flambeau._src.capture import (
     transforms,
 )
 from flambeau._src.capture.interpreter import NULL
+from flambeau._src.capture.lookup import special
 from flambeau._src.capture.opcodes.names import value_of
 from flambeau._src.capture.outcome import Raised, Unsupported
 from flambeau._src.capture.shims import Shim
@@ -500,7 +501,17 @@ def _object_delattr(s: Session, args: Any, kwargs: Any) -> Any:
 
 
 def _object_init(s: Session, args: Any, kwargs: Any) -> Any:
-    return None
+    if len(args) < 2 and not kwargs:
+        return None
+    kind = type(args[0])
+    if special(kind, "__init__") is not object.__init__:
+        what = "object"
+    elif special(kind, "__new__") is object.__new__:
+        what = kind.__name__
+    else:
+        return None
+    text = f"{what}.__init__() takes exactly one argument (the instance to initialize)"
+    return s.raise_(TypeError(text))
 
 
 def _set_grad(s: Session, args: Any, kwargs: Any) -> Any:
@@ -737,9 +748,11 @@ def _held(s: Session, cell: Any) -> Any:
 
 def _checked(s: Session, cls: Any, first: Any) -> Any:
     """Of a class and an instance or a class beneath it; what is not raises as Python does."""
-    fits = isinstance(cls, type) and first is not NULL
-    kind = classes.type_of(s, first) if fits else None
-    if not fits or not (cls in kind.__mro__ or (isinstance(first, type) and cls in first.__mro__)):
+    kinds: tuple[type, ...] = ()
+    if isinstance(cls, type) and first is not NULL:
+        kinds = classes.type_of(s, first).__mro__
+        kinds += first.__mro__ if isinstance(first, type) else ()
+    if cls not in kinds:
         raise Unsupported("`super()` is told another class than that of the object.")
     return attributes.Super(cls, first)
 

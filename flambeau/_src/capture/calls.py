@@ -32,7 +32,7 @@ from flambeau._src.capture.bind import bind_arguments
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.higher_order import HigherOrderOperator
 from flambeau._src.capture.interpreter import NULL, Frame, prepare, run
-from flambeau._src.capture.lookup import MISSING, lookup
+from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import (
     CONTAINERS,
     ITERATING,
@@ -183,7 +183,7 @@ def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _callable_argument(value: Any) -> bool:
-    return isinstance(value, (types.FunctionType, types.MethodType, functools.partial))
+    return issubclass(type(value), (types.FunctionType, types.MethodType, functools.partial))
 
 
 def grade_all(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -604,6 +604,9 @@ def _native_new(s: Session, base: type, args: tuple[Any, ...], kwargs: dict[str,
     if isinstance(cls, type):
         classes.check_end(cls)
     if base is object:
+        own, init = special(cls, "__new__"), special(cls, "__init__")
+        if (args[1:] or kwargs) and (own is not object.__new__ or init is object.__init__):
+            return s.native(object.__new__, cls, None)  # which raises
         return s.heap.made(s.native(object.__new__, cls))
     if base in NATIVE or issubclass(base, BaseException):
         rest = tuple([native_argument(s, a, True) for a in args[1:]])

@@ -62,12 +62,20 @@ def is_instance(s: Session, value: Any, cls: Any) -> bool:
             info = s.tensors.get(id(value))
             marks = {} if info is None else getattr(info.real, "__dict__", {})
             return cls in kind.__mro__ or bool(marks.get(_MARKS[cls.__name__]))
-        return is_subclass(s, kind, cls)
+        return is_subclass(s, kind, cls) or _says_so(s, value, kind, cls)
     if type(check) is types.FunctionType and not _abstract(cls) and type(cls) is not enum.EnumMeta:
         answer: bool = s.truth(s.call(check, (cls, value), {}))
         return answer
     _rely_on_registry(s, kind, cls)
     return s.native(isinstance, value, cls)  # type: ignore[no-any-return]
+
+
+def _says_so(s: Session, value: Any, kind: type, cls: type) -> bool:
+    """Whether the object gives another class than its own that fits, as proxies do."""
+    if type(special(kind, "__getattribute__")) is not types.FunctionType or type(value) is not kind:
+        return False
+    said = s.get(value, "__class__")
+    return isinstance(said, type) and said is not kind and cls in said.__mro__
 
 
 _MARKS = {"Parameter": "_is_param", "Buffer": "_is_buffer"}  # of tensors of classes of their own
@@ -161,8 +169,10 @@ def construct(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, An
     new = special(cls, "__new__")
     init = special(cls, "__init__")
     value = _new(s, cls, new, init, args, kwargs)
-    if not isinstance(value, cls):
+    if cls not in type_of(s, value).__mro__:
         return value
+    if type(value) is not cls:  # `__new__` chose another class beneath
+        init = special(type(value), "__init__")
     if type(init) is types.FunctionType:
         if s.call(init, (value, *args), kwargs) is not None:
             s.raise_(TypeError("__init__() should return None"))

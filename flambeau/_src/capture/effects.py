@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import library
+from flambeau._src.capture.lookup import is_hidden
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.source import AttrSource, LocalSource, Source
@@ -117,13 +118,16 @@ def _dict(known: Known, twin: dict[Any, Any], popped: bool) -> list[Effect]:
 def _attributes(known: Known) -> list[Effect]:
     kind = "attribute" if library.is_module(known.real) else "raw attribute"
     out = []
+    holder = type(known.real)
     for name in known.read:
         if name and name not in known.attrs:
-            out.append(Effect("delete attribute", known.source, name))
+            how = "delete hidden" if is_hidden(holder, name) else "delete attribute"
+            out.append(Effect(how, known.source, name))
     for name, value in known.attrs.items():
         if name in known.read and same_items([known.read[name]], [value]):
             continue
-        out.append(Effect(kind, known.source, name, value))
+        how = "hidden attribute" if is_hidden(holder, name) else kind
+        out.append(Effect(how, known.source, name, value))
     return out
 
 

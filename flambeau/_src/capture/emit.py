@@ -14,6 +14,7 @@ from flambeau._src.capture import forward_ad, going_on, modes, tensor_hooks
 from flambeau._src.capture.backward import first_leaf
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
+from flambeau._src.capture.lookup import own_dict
 from flambeau._src.capture.outcome import Region, Unsupported
 from flambeau._src.capture.overriding import has_say
 from flambeau._src.capture.rebuild import Rebuild
@@ -211,6 +212,10 @@ class Emission:
         if kind == "delete attribute":
             args = rebuild.source(_of(effect)) + make.load_const(effect.name)
             return [], rebuild._call(object.__delattr__, args, 2) + make.pop_top()
+        if kind == "delete hidden":
+            args = rebuild._call(own_dict, rebuild.source(_of(effect)), 1)
+            args += make.load_const(effect.name)
+            return [], rebuild._call(dict.__delitem__, args, 2) + make.pop_top()
         if kind in _MANY:
             return self._contents(effect, name)
         made = rebuild.value(effect.value) + make.store_fast(name)
@@ -229,6 +234,9 @@ class Emission:
                 args = target + make.load_fast(key) + load
                 return made, rebuild._call(effect.native.__setitem__, args, 3) + make.pop_top()
             return made, load + target + make.load_fast(key) + make.store_subscr()
+        if kind == "hidden attribute":
+            args = rebuild._call(own_dict, target, 1) + make.load_const(effect.name) + load
+            return made, rebuild._call(dict.__setitem__, args, 3) + make.pop_top()
         args = target + make.load_const(effect.name) + load
         put = going_on.put_unasked if kind == "unasked attribute" else object.__setattr__
         return made, rebuild._call(put, args, 3) + make.pop_top()

@@ -15,6 +15,7 @@ from typing import Any
 from flambeau._src.capture.guard_tree import weak_to
 from flambeau._src.capture.guards import Guard, Kind, ModuleFacts, TensorFacts
 from flambeau._src.capture.library import is_library
+from flambeau._src.capture.lookup import own_dict
 from flambeau._src.capture.modes import differing
 from flambeau._src.capture.relations import relation
 from flambeau._src.capture.source import (
@@ -51,6 +52,8 @@ def _text(source: Source) -> str:
     assert source.base is not None, source
     v = _text(source.base)
     if isinstance(source, AttrSource):
+        if source.raw == "own":
+            return f"own_dict({v})[{source.name!r}]"
         return f"{v}.__dict__[{source.name!r}]" if source.raw else f"{v}.{source.name}"
     if isinstance(source, ItemSource):
         if isinstance(source.key, KeySource):
@@ -175,7 +178,7 @@ def _namespace() -> dict[str, Any]:
         "same": same_constant,
         "function_of": _function_of, "has_facts": _has_facts, "unchanged": _unchanged,
         "iterates": _iterates, "modes_are": _modes_are, "all_different": _all_different,
-        "math": math,
+        "math": math, "own_dict": own_dict,
         **APPLIED,
     }  # fmt: skip
 

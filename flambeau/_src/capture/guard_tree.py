@@ -256,7 +256,8 @@ class _Owner:
             source = source.base
             if source.name not in _TABLES:
                 return False
-        return isinstance(source, AttrSource) and source.raw and self._is_source(source.base)
+        raw = isinstance(source, AttrSource) and source.raw is True
+        return raw and source.base is not None and self._is_source(source.base)
 
     def _is_source(self, source: Source) -> bool:
         return self.places[source] in self.sources

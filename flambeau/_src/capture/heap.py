@@ -180,7 +180,7 @@ class Heap:
             return iterators.enter(self, value, source)
         if enter is None and kind in NATIVE:
             return self._enter_opaque(value, source)  # it would be used up or changed
-        if enter is None and isinstance(value, (int, float, str, bytes, complex)):
+        if enter is None and issubclass(kind, (int, float, str, bytes, complex)):
             if not inert(kind):
                 raise Unsupported(f"A {kind.__name__} from outside compares by Python code.")
             self.guard(Kind.EQUALS, source, value)
@@ -315,7 +315,7 @@ class Heap:
         real = self.instance_dict(known)
         assert real is not None
         own = type(special(type(known.real), "__getattribute__")) is types.FunctionType
-        inside = self.enter(real[name], AttrSource(known.source, name, raw=own))
+        inside = self.enter(real[name], AttrSource(known.source, name, raw=own and "own"))
         known.read[name] = known.attrs[name] = inside
         return inside
 

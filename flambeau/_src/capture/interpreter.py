@@ -85,6 +85,9 @@ def opcode(*names: str) -> Callable[[Handler], Handler]:
     return note
 
 
+_MOST_PREPARED = 10_000
+
+
 class Prepared:
     """A code object ready to be interpreted."""
 
@@ -114,11 +117,14 @@ def _unknown(session: Session, frame: Frame, ins: Instruction) -> int | None:
     raise Unsupported(f"The instruction {ins.opname} is not captured.")
 
 
-def prepare(code: CodeType, known: dict[CodeType, Prepared]) -> Prepared:
-    """The prepared form of a code object, made once."""
-    found = known.get(code)
+def prepare(code: CodeType, known: dict[int, Prepared]) -> Prepared:
+    """The prepared form of a code object, made once; it keeps the code, and with it its id. (Codes
+    of one text are equal, but not one: what goes on after a break may be in a loop or not.)"""
+    found = known.get(id(code))
     if found is None:
-        found = known[code] = Prepared(code)
+        if len(known) >= _MOST_PREPARED:
+            known.clear()
+        found = known[id(code)] = Prepared(code)
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau._src.capture.outcome import Unsupported
 
-__all__ = ["MISSING", "lookup", "own_dict", "special"]
+__all__ = ["MISSING", "is_hidden", "lookup", "own_dict", "special"]
 
 MISSING: Any = object()
 
@@ -25,10 +25,20 @@ def own_dict(value: Any) -> Any:
     """The `__dict__` of an instance as its class's layout has it, without asking its methods; None
     where there is none."""
     for base in type(value).__mro__:
-        found = base.__dict__.get("__dict__")
+        found: Any = base.__dict__.get("__dict__")
         if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             return found.__get__(value)
     return None
+
+
+def is_hidden(kind: type, name: str) -> bool:
+    """Whether setting the name asks a descriptor of the class: what is in an instance's `__dict__`
+    under it was put there around that."""
+    found = lookup(kind, name)
+    slot = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    if found is MISSING or type(found) in slot:
+        return False
+    return any(lookup(type(found), n) is not MISSING for n in ("__set__", "__delete__"))
 
 
 def special(kind: type, name: str) -> Any:

@@ -146,7 +146,7 @@ def grade(value: Any, depth: int = 0) -> int:
         if kind is slice:
             return max(grade(v, depth + 1) for v in (value.start, value.stop, value.step))
         worst = PLAIN
-        pairs = isinstance(value, dict)
+        pairs = issubclass(type(value), dict)
         for v in value:
             worst = max(worst, grade(v, depth + 1))
             if pairs:
@@ -158,7 +158,7 @@ def grade(value: Any, depth: int = 0) -> int:
         return TENSORS
     if is_reference(value) or kind in (types.FunctionType, types.MethodType, types.ModuleType):
         return PLAIN
-    if isinstance(value, (tuple, list)) and passive(kind):
+    if issubclass(kind, (tuple, list)) and passive(kind):
         return max((grade(v, depth + 1) for v in value), default=PLAIN)
     return PLAIN if passive(kind) else PYTHON
 

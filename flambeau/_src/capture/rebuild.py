@@ -24,6 +24,7 @@ from flambeau._src.capture.bytecode.program import Instruction
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.interpreter import Pending
 from flambeau._src.capture.iteration import SequenceIterator, UserIterator
+from flambeau._src.capture.lookup import is_hidden, own_dict
 from flambeau._src.capture.natives import ITERATORS, stateful
 from flambeau._src.capture.outcome import TooLate, Unsupported
 from flambeau._src.capture.shims import Shim
@@ -173,7 +174,7 @@ class Rebuild:
             return self._made(value, kind)
         if kind is tuple and value and id(value) not in s.heap.constants:
             return Plan(value, "tuple", value)  # a new one in each call
-        if is_plain(value) or is_reference(value) or isinstance(value, types.ModuleType):
+        if is_plain(value) or is_reference(value) or issubclass(kind, types.ModuleType):
             return Plan(value, "const")
         owner = s.heap.dicts.get(id(value))
         if owner is not None:
@@ -187,11 +188,11 @@ class Rebuild:
             return self._reduced(value)
         if kind is types.FunctionType:
             return Plan(value, "const")
-        if isinstance(value, BaseException):
+        if issubclass(kind, BaseException):
             return self._exception(value, kind)
-        if isinstance(value, tuple):
+        if issubclass(kind, tuple):
             return self._tuple(value, kind)
-        own = library.is_library(kind.__module__) and not isinstance(value, (dict, list, set))
+        own = library.is_library(kind.__module__) and not issubclass(kind, (dict, list, set))
         if own and not kind.__module__.startswith(__package__):
             return Plan(value, "const")
         raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
@@ -215,7 +216,7 @@ class Rebuild:
                 raise Unsupported("A function with attributes leaves the graph.")
             parts = [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
             return Plan(value, "function", [*parts, *value.__dict__.values()])
-        if isinstance(value, BaseException):
+        if issubclass(kind, BaseException):
             return self._exception(value, kind)
         state = self._state(value, kind)
         base = _native_base(value)
@@ -228,18 +229,18 @@ class Rebuild:
             elif base is not types.SimpleNamespace:
                 flat = list(base.__iter__(value))
             return Plan(value, "instance", [*flat, *state.values()], (list(state), len(flat)))
-        if isinstance(value, tuple):
+        if issubclass(kind, tuple):
             if state:
                 raise Unsupported("A tuple with attributes leaves the graph.")
             return self._tuple(value, kind)
-        if isinstance(value, (str, int, float, bytes, frozenset)):
+        if issubclass(kind, (str, int, float, bytes, frozenset)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         if stateful(kind):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 
     def _state(self, value: Any, kind: type) -> dict[str, Any]:
-        state = dict(getattr(value, "__dict__", {}))
+        state = dict(own_dict(value) or {})
         for base in kind.__mro__:
             for name, slot in base.__dict__.items():
                 if type(slot) is types.MemberDescriptorType and base is slot.__objclass__:
@@ -318,9 +319,9 @@ class Rebuild:
     def _step(self, source: Source, base: Code) -> Code:
         if isinstance(source, AttrSource):
             if source.raw:
+                own = source.raw == "own"
                 return (
-                    base
-                    + make.load_attr("__dict__")
+                    (self._call(own_dict, base, 1) if own else base + make.load_attr("__dict__"))
                     + make.load_const(source.name)
                     + make.load_subscr()
                 )
@@ -427,8 +428,12 @@ class Rebuild:
                 args = make.load_fast(name) + self.value(item)
                 out += self._call(add, args, 2) + make.pop_top()
         for attribute, part in zip(names, state, strict=True):
-            args = make.load_fast(name) + make.load_const(attribute) + self.value(part)
-            out += self._call(object.__setattr__, args, 3) + make.pop_top()
+            target = make.load_fast(name)
+            put: Any = object.__setattr__
+            if is_hidden(cls, attribute):
+                target, put = self._call(own_dict, target, 1), dict.__setitem__
+            args = target + make.load_const(attribute) + self.value(part)
+            out += self._call(put, args, 3) + make.pop_top()
         return out + make.load_fast(name)
 
     def _emit_exception(self, plan: Plan, name: str) -> Code:
@@ -479,7 +484,7 @@ _BASES = (
 
 def _native_base(value: Any) -> Any:
     """The native class whose instances hold what this one holds."""
-    return next((b for b in _BASES if isinstance(value, b)), object)
+    return next((b for b in _BASES if issubclass(type(value), b)), object)
 
 
 # ---- plans by type ----

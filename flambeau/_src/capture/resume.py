@@ -447,10 +447,10 @@ def resume_code(
     table = session.options.resumes
     origin, shift, _ = _origin(session, frame.code)
     first = goal - shift
-    key = (origin, first, kinds, plain, cells, looped)
-    made = table.get(key)
-    if made is not None:
-        return made  # type: ignore[no-any-return]
+    key = (id(origin), first, kinds, plain, cells, looped)  # codes of one text are equal
+    known = table.get(key)
+    if known is not None:
+        return known[:2]  # type: ignore[no-any-return]
     program = decode(origin)
     goal_ins = program.instructions[first]
     prefixes = {_LOOP: LOOP_PREFIX}
@@ -488,16 +488,16 @@ def resume_code(
     place = goal_ins.where or Positions(program.firstlineno)
     program.instructions = [*make.located(head, place), *body]
     code = assemble(program)
-    table[key] = made = code, first_name
-    table[code] = (origin, _shift(code, origin), looped)
-    return made
+    table[key] = code, first_name, origin
+    table[id(code)] = origin, _shift(code, origin), looped, code
+    return code, first_name
 
 
 def _origin(session: Session, code: CodeType) -> tuple[CodeType, int, bool]:
     """The user's code that a resume function is of, how far instructions are shifted, and whether
     it runs in a loop; of other code itself."""
-    found: tuple[CodeType, int, bool] = session.options.resumes.get(code, (code, 0, False))
-    return found
+    found: tuple[Any, ...] = session.options.resumes.get(id(code), (code, 0, False))
+    return found[0], found[1], found[2]
 
 
 def _shift(code: CodeType, origin: CodeType) -> int:

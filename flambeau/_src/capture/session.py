@@ -235,10 +235,10 @@ class Session:
 
 def _holds(value: Any, objects: dict[int, Any]) -> bool:
     """Whether an item is one of the objects."""
-    if isinstance(value, dict):
+    if issubclass(type(value), dict):
         return any(id(v) in objects for kv in dict.items(value) for v in kv)
     kinds = (list, tuple, set, frozenset)
-    return isinstance(value, kinds) and any(id(v) in objects for v in value)
+    return issubclass(type(value), kinds) and any(id(v) in objects for v in value)
 
 
 def limit_of(limit: BaseException) -> Unsupported:

@@ -128,12 +128,13 @@ class StepSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class AttrSource(StepSource):
-    """`base.name`; with `raw` the entry of the instance's `__dict__`, descriptors left aside."""
+    """`base.name`; with `raw` the entry of the instance's `__dict__`, descriptors left aside; where
+    `raw` is "own" the object's `__getattribute__` is not asked for that either."""
 
     __hash__ = StepSource.__hash__
     base: Source
     name: str
-    raw: bool = False
+    raw: bool | str = False
 
     def text(self) -> str:
         if self.raw:

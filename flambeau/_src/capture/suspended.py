@@ -39,10 +39,12 @@ def parts(frame: Frame, table: dict[Any, Any]) -> tuple[CodeType, list[Any], lis
     for kind, value in zip(kinds, frame.stack, strict=True):
         if kind != "null":
             values.append(value.error if kind == "handling" else value)
-    key = (frame.code, "suspended", frame.at, kinds, tuple(plain), frozenset(cells))
-    code = table.get(key)
-    if code is None:
-        code = table[key] = _code(frame.code, frame.at, kinds, plain, set(cells))
+    key = (id(frame.code), "suspended", frame.at, kinds, tuple(plain), frozenset(cells))
+    known = table.get(key)
+    if known is None:
+        made = _code(frame.code, frame.at, kinds, plain, set(cells))
+        known = table[key] = made, frame.code  # alive as long as its id is a key
+    code = known[0]
     return code, values, [cells[n] for n in code.co_freevars]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import CodeType
-
 from flambeau._src.capture.interpreter import Prepared
 
 __all__ = ["PREPARED"]
 
-#: Code objects that were decoded. Bounded: emptied when it is full.
-PREPARED: dict[CodeType, Prepared] = {}
+#: Code objects that were decoded, by identity. Bounded: emptied when it is full.
+PREPARED: dict[int, Prepared] = {}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
+import csv
+import io
 
 import flambeau as torch
 from tests.capture.comparing import program
@@ -156,3 +159,231 @@ def what_is_told_of_its_end_ends_once(a):
     del told, pair
     found.append(ends())
     return a + 1, found
+
+
+class Noted:
+    """A descriptor that keeps its values in the instances, and notes who asks."""
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, obj, kind=None):
+        return self if obj is None else obj.__dict__.get(self.name, 0)
+
+    def __set__(self, obj, value):
+        if value < 0:
+            raise ValueError(value)
+        obj.__dict__["log"] = [*obj.__dict__.get("log", ()), value]
+        obj.__dict__[self.name] = value
+
+    def __delete__(self, obj):
+        del obj.__dict__[self.name]
+
+
+class Holder:
+    size = Noted()
+    other = Noted()
+
+    def __init__(self, size):
+        self.size = size
+
+
+class OnlySets:
+    def __set__(self, obj, value):
+        obj.__dict__["a"] = value
+
+
+class HasOne:
+    a = OnlySets()
+
+    @property
+    def b(self):
+        return -1
+
+
+@program(lambda: (x(), Holder(3), HasOne()), breaks=0, graphs=1)
+def descriptors_that_keep_values_in_instances(a, holder, one):
+    holder.size += 4
+    holder.other = 1
+    del holder.other
+    one.a = 5
+    one.__dict__["b"] = 6
+    made = Holder(9)
+    made.size = 8
+    return a * holder.size, holder.log, one.__dict__["a"], one.b, made
+
+
+class Chooses:
+    def __new__(cls, arg):
+        if isinstance(arg, str):
+            return [arg]
+        return object.__new__(Chosen if isinstance(arg, int) else cls)
+
+
+class Chosen(Chooses):
+    def __init__(self, arg):
+        self.arg = arg
+
+
+class Passes:
+    def __new__(cls, first, *rest, **named):
+        return object.__new__(cls, *rest, **named)
+
+
+class PassesOn:
+    def __init__(self, first, *rest, **named):
+        object.__init__(self, *rest, **named)
+
+
+def refused(fn, *args, **named):
+    try:
+        return type(fn(*args, **named)).__name__
+    except (TypeError, ValueError, AttributeError) as error:
+        return type(error).__name__, str(error)
+
+
+@program(lambda: (x(),), breaks=None)
+def new_that_makes_others(a):
+    d = Chooses(1)
+    found = [type(d).__name__, d.arg, Chooses("k"), Chosen("k"), type(Chooses(None)).__name__]
+    for kind in (Passes, PassesOn):
+        found += [refused(kind, 1), refused(kind, 1, 2), refused(kind, 1, k=2)]
+    return a + d.arg, found
+
+
+class Proxy:
+    def __init__(self, held):
+        self.__held = held
+
+    def __getattribute__(self, name):
+        if name.startswith("_Proxy__"):
+            return object.__getattribute__(self, name)
+        return getattr(self.__held, name)
+
+
+class Below(Holder):
+    def what(self):
+        return type(self).__name__, super().__init__(7)
+
+
+@program(lambda: (x(), Proxy(Holder(3))), breaks=None)
+def proxies_that_say_they_are_another(a, proxy):
+    made = Proxy(Holder(2))
+    said = isinstance(proxy, Holder), isinstance(made, Holder), isinstance(proxy, Proxy)
+    return a + proxy.size, said, proxy.__class__, made.__class__, type(made), isinstance(made, int)
+
+
+class Positional:
+    __match_args__ = ("size", "size")
+    size = 1
+
+
+class Misnamed:
+    __match_args__ = (None,)
+
+
+class NoTuple:
+    __match_args__ = "ab"
+
+
+class Own(int):
+    pass
+
+
+def matched(value):
+    try:
+        match value:
+            case Positional(p, q):
+                return p, q
+            case Misnamed(p):
+                return p
+            case NoTuple(p):
+                return p
+            case Own(p):
+                return "own", int(p)
+            case {"k": p, **rest}:
+                return p, rest
+            case Holder(size=s):
+                return s
+    except TypeError as error:
+        return str(error)
+
+
+@program(lambda: (x(),), breaks=0, graphs=1)
+def patterns_of_classes_that_refuse(a):
+    values = (Positional(), Misnamed(), NoTuple(), Own(4), {"k": 1, "j": 2}, Holder(6), 7)
+    return a + 1, [matched(v) for v in values]
+
+
+def cell_of(value):
+    return (lambda: value).__closure__[0]
+
+
+def same(p, q):
+    if p is not q:
+        return "no"
+    return "yes"
+
+
+@program(lambda: (x(), cell_of(3)), breaks=None)
+def cells_as_values(a, cell):
+    made = cell_of(4)
+    torch._dynamo.graph_break()
+    return a + 1, same(cell, cell), same(made, cell), cell.cell_contents, made.cell_contents
+
+
+def super_of(cls, *rest):
+    return super(cls, *rest).__init__
+
+
+class Loose:
+    def bare(self):
+        def inner():
+            return super()
+
+        return inner()
+
+
+@program(lambda: (x(), Holder(3)), breaks=None)
+def supers_that_are_refused(a, holder):
+    return (
+        a + 1,
+        refused(super_of, Below, holder),
+        refused(super_of, 3, holder),
+        refused(Loose().bare),
+    )
+
+
+@program(lambda: (x(),), breaks=None)
+def deep_copies_of_what_holds_itself(a):
+    held = ([],)
+    held[0].append(held)
+    other = copy.deepcopy(held)
+    memo = {}
+    listed = []
+    copy.deepcopy(listed, memo)
+    kept = memo[id(memo)][0] is listed
+    return a + 1, other[0][0] is other, other is not held, kept, refused(copy.copy, Proxy([1]))
+
+
+def filled(rows):
+    row = next(rows)
+    torch._dynamo.graph_break()
+    while row == []:
+        row = next(rows)
+        torch._dynamo.graph_break()
+    named = dict(zip("abc", row))
+    torch._dynamo.graph_break()
+    return named, len(row)
+
+
+@program(lambda: (x(),), breaks=None)
+def rounds_and_what_is_no_round(a):
+    """The same code goes on after the loop, whether it was entered or not."""
+    found = []
+    for kind in (int, str, float, bytes, tuple, list):
+        found.append(filled(iter([[kind(), 1]])))
+        found.append(filled(iter([[], [], [kind(), kind()]])))
+        found.append(filled(iter([[kind()]])))
+    reader = csv.DictReader(io.StringIO("a,b\n\n1,2\n3\n\n\n4,5,6\n"))
+    return a + 1, found, list(reader)
