@@ -169,7 +169,7 @@ def construct(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, An
     new = special(cls, "__new__")
     init = special(cls, "__init__")
     value = _new(s, cls, new, init, args, kwargs)
-    if cls not in type_of(s, value).__mro__:
+    if cls not in type(value).__mro__:
         return value
     if type(value) is not cls:  # `__new__` chose another class beneath
         init = special(type(value), "__init__")
