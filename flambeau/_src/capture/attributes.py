@@ -35,6 +35,7 @@ __all__ = [
     "lookup",
     "set_",
     "special",
+    "super_of",
 ]
 
 _CLASS = object.__dict__["__class__"]
@@ -460,6 +461,43 @@ def _of_generator(s: Session, gen: Any, name: str) -> Any:
     if name in _GENERATOR:
         return getattr(gen, _GENERATOR[name])
     raise Unsupported(f"The attribute {name} of a generator is read.")
+
+
+def super_of(s: Session, args: Any, kwargs: Any) -> Any:
+    """`super(...)`, and `super()` in the innermost frame."""
+    if len(args) == 2 and not kwargs:
+        return _checked(s, *args)
+    frame = s.frame
+    if args or kwargs or frame is None:
+        raise Unsupported("An unbound `super` is made.")
+    names = frame.prepared.slots
+    if "__class__" not in names or not frame.code.co_argcount:
+        raise Unsupported("`super()` stands where there is no class.")
+    cell = frame.locals[len(names) - 1 - names[::-1].index("__class__")]
+    first = frame.locals[0]
+    if type(first) is types.CellType:
+        first = _held(s, first)
+    elif type(first).__name__ == "Pending":
+        first = frame.locals[0] = s.heap.enter(first.real, first.source)
+    return _checked(s, _held(s, cell), first)
+
+
+def _held(s: Session, cell: Any) -> Any:
+    try:
+        return s.heap.read_cell(cell)
+    except ValueError:
+        return MISSING
+
+
+def _checked(s: Session, cls: Any, first: Any) -> Any:
+    """Of a class and an instance or a class beneath it; what is not raises as Python does."""
+    kinds: tuple[type, ...] = ()
+    if isinstance(cls, type) and first is not MISSING:
+        kinds = classes.type_of(s, first).__mro__
+        kinds += first.__mro__ if isinstance(first, type) else ()
+    if cls not in kinds:
+        raise Unsupported("`super()` is told another class than that of the object.")
+    return Super(cls, first)
 
 
 def get_super(s: Session, cls: type, self_: Any, name: str) -> Any:

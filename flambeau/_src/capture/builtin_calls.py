@@ -721,42 +721,6 @@ def _named_tuple(s: Session, args: Any, kwargs: Any) -> Any:
     return _made_class(s, collections.namedtuple, args, {"module": own, **kwargs})
 
 
-def _super(s: Session, args: Any, kwargs: Any) -> Any:
-    if len(args) == 2 and not kwargs:
-        return _checked(s, *args)
-    frame = s.frame
-    if args or kwargs or frame is None:
-        raise Unsupported("An unbound `super` is made.")
-    names = frame.prepared.slots
-    if "__class__" not in names or not frame.code.co_argcount:
-        raise Unsupported("`super()` stands where there is no class.")
-    cell = frame.locals[len(names) - 1 - names[::-1].index("__class__")]
-    first = frame.locals[0]
-    if type(first) is types.CellType:
-        first = _held(s, first)
-    elif type(first).__name__ == "Pending":
-        first = frame.locals[0] = s.heap.enter(first.real, first.source)
-    return _checked(s, _held(s, cell), first)
-
-
-def _held(s: Session, cell: Any) -> Any:
-    try:
-        return s.heap.read_cell(cell)
-    except ValueError:
-        return NULL
-
-
-def _checked(s: Session, cls: Any, first: Any) -> Any:
-    """Of a class and an instance or a class beneath it; what is not raises as Python does."""
-    kinds: tuple[type, ...] = ()
-    if isinstance(cls, type) and first is not NULL:
-        kinds = classes.type_of(s, first).__mro__
-        kinds += first.__mro__ if isinstance(first, type) else ()
-    if cls not in kinds:
-        raise Unsupported("`super()` is told another class than that of the object.")
-    return attributes.Super(cls, first)
-
-
 _SYMBOLIC: dict[Any, type] = {int: SymInt, float: SymFloat}
 
 
@@ -826,7 +790,7 @@ def _tuple(s: Session, args: Any, kwargs: Any) -> Any:
 
 CLASSES: dict[Any, Handler] = {
     type: _type,
-    super: _super,
+    super: attributes.super_of,
     int: _number(int),
     float: _number(float),
     complex: _number(complex),

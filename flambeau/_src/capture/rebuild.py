@@ -235,7 +235,7 @@ class Rebuild:
             return self._tuple(value, kind)
         if issubclass(kind, (str, int, float, bytes, frozenset)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
-        if stateful(kind):
+        if stateful(type(value)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 
