@@ -210,7 +210,7 @@ class Rebuild:
         except ValueError:
             return Plan(cell, "cell")
 
-    def _made(self, value: Any, kind: type) -> Plan:
+    def _made(self, value: Any, kind: Any) -> Plan:
         if kind is types.FunctionType:
             if value.__dict__ and set(value.__dict__) - {"__wrapped__"}:
                 raise Unsupported("A function with attributes leaves the graph.")
@@ -235,7 +235,7 @@ class Rebuild:
             return self._tuple(value, kind)
         if issubclass(kind, (str, int, float, bytes, frozenset)):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
-        if stateful(type(value)):
+        if stateful(kind):
             raise Unsupported(f"A {kind.__name__} made in the function cannot leave it.")
         return Plan(value, "instance", state.values(), (list(state), 0))
 
