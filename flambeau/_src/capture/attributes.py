@@ -589,7 +589,8 @@ def generic_set(s: Session, obj: Any, name: str, value: Any) -> None:
         _set_data(s, obj, kind, known, name, attr, value)
         return
     if known is not None:
-        if known.real is not obj and not isinstance(obj, _HOLDERS):
+        own = isinstance(obj, _HOLDERS) and kind not in CONTAINERS
+        if known.real is not obj and not own:
             raise Unsupported(f"An attribute of a {kind.__name__} from outside is set.")
         if s.heap.instance_dict(known) is None:
             text = f"'{kind.__name__}' object has no attribute '{name}'"

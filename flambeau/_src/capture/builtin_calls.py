@@ -318,7 +318,9 @@ def _sorted(s: Session, args: Any, kwargs: Any) -> Any:
 
 def _list_sort(s: Session, bound: Any, args: Any, kwargs: Any) -> Any:
     target = bound.__self__
-    target[:] = _sort(s, list(target), kwargs)
+    if args:
+        s.native(bound, *args, **kwargs)  # which is an error
+    list.__setitem__(target, slice(None), _sort(s, list(list.__iter__(target)), kwargs))
 
 
 def search(s: Session, sequence: Any, name: str, args: Any) -> Any:

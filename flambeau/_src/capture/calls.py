@@ -515,6 +515,8 @@ def native_method(
 
 _HOLDERS = (list, dict, set, tuple, frozenset, collections.deque)
 _ITEM = frozenset(("__getitem__", "__setitem__", "__delitem__"))
+#: Methods that take the attributes along.
+_COPYING = frozenset(("copy", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__"))
 #: Methods of ordered dicts that ask the object's class for its own.
 _ASKING = frozenset(("setdefault", "pop", "popitem", "__or__", "__ior__", "__ror__", "__eq__"))
 
@@ -524,6 +526,8 @@ def _of_holder(
 ) -> Any:
     """A native method of a container of a user's class, where that is more than running it."""
     kind = type(self_)
+    if name in _COPYING:
+        s.heap.check_bare(self_)
     if name in _ITEM and not isinstance(self_, dict) and args and not kwargs:
         index, *rest = args
         if type(index) is slice:

@@ -36,6 +36,9 @@ def shallow(s: Session, args: Any, kwargs: Any) -> Any:
         return value
     if type(method) is types.FunctionType:
         return s.call(method, (value,), {})
+    s.heap.check_bare(value)
+    if kind in CONTAINERS and getattr(value, "__dict__", None):
+        raise Unsupported(f"A {kind.__name__} with attributes is copied.")
     if kind in CONTAINERS:
         return s.native(value.copy) if hasattr(value, "copy") else value
     if method is not None:
@@ -69,6 +72,7 @@ class _Deep:
 
     def copy(self, value: Any) -> Any:
         """A copy of the value, and of all that it holds."""
+        self.session.heap.check_bare(value)
         kind = type(value)
         if is_plain(value) or is_reference(value) or isinstance(value, _SAME):
             return value

@@ -12,6 +12,7 @@ method could answer is not asked: classes are compared by `type(value)`, methods
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import sys
@@ -174,6 +175,8 @@ class Heap:
         enter = containers.ENTER.get(kind)
         if enter is None and issubclass(kind, tuple(containers.ENTER)):
             enter = next(e for k, e in containers.ENTER.items() if issubclass(kind, k))
+        if kind is collections.OrderedDict and value.__dict__:
+            raise Unsupported("An ordered dict with attributes is used.", "Use a class of its own.")
         if kind in iterators.SEQUENCE_ITERATORS:
             self.guard(Kind.TYPE, source, kind)
             self.distinct.append(source)
@@ -287,6 +290,14 @@ class Heap:
             table.clear()
 
     # ---- attributes of outside instances ----
+
+    def check_bare(self, inside: Any) -> None:
+        """Refuse native code that would look for attributes in a container's twin: it has none."""
+        known = self.known(inside)
+        if known is None or known.real is inside:
+            return
+        if known.attrs or getattr(known.real, "__dict__", None):
+            raise Unsupported(f"A {type(inside).__name__} with attributes is copied.")
 
     def instance_dict(self, known: Known) -> dict[str, Any] | None:
         """The real `__dict__` of an outside instance, None where it has none."""

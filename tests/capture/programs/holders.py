@@ -274,3 +274,28 @@ def slots_and_factories(s, d):
     d.default_factory = list
     d["c"].append(d["a"] * 2)
     return s[0] + d["b"], before, d.default_factory
+
+
+@program(lambda: (Sized([3, 1, 2], limit=9), t()), graphs=1)
+def sorted_in_place(s, a):
+    try:
+        s.sort(42, 42)
+    except TypeError as error:
+        text = str(error)
+    s.sort(key=lambda v: -v)
+    return a * s[0], text, s.changes
+
+
+def with_attribute():
+    out = Result(logits=t())
+    out.note = ["x"]
+    plain = OrderedDict(a=t())
+    plain.note = "y"
+    return out, plain
+
+
+@program(with_attribute, breaks=None)
+def copies_with_attributes(out, plain):
+    first, second, third = copy.copy(out), copy.deepcopy(out), copy.copy(plain)
+    plain.more = 1
+    return first.note is out.note, second.note, third.note, plain.__dict__, first[0] * 2
