@@ -387,3 +387,15 @@ def rounds_and_what_is_no_round(a):
         found.append(filled(iter([[kind()]])))
     reader = csv.DictReader(io.StringIO("a,b\n\n1,2\n3\n\n\n4,5,6\n"))
     return a + 1, found, list(reader)
+
+
+def noted(table):
+    table.note = ["n"]
+    return table
+
+
+@program(lambda: (x(), noted(collections.OrderedDict(k=1))), breaks=None)
+def copies_of_ordered_dicts_with_attributes(a, table):
+    made = noted(collections.OrderedDict(j=2))
+    found = [copy.copy(t).note for t in (table, made)], copy.deepcopy(table).note
+    return a + 1, found, refused(lambda: table.copy().note)
