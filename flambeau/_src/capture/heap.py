@@ -109,6 +109,8 @@ class Heap:
             return value
         if id(value) in self.dicts and id(value) not in self.by_real:
             raise Unsupported("A dict is used beside an object or a proxy that shows it.")
+        if kind is types.CellType:  # sources are of what it holds
+            raise Unsupported("A cell is used as a value.")
         known = self.by_real.get(id(value))
         if known is not None:
             if known.source != source:
@@ -120,8 +122,6 @@ class Heap:
         if kind is types.FunctionType:
             self.guard(Kind.FUNCTION, source, value.__code__)
             return self._know(value, value, source).inside
-        if kind is types.CellType:  # a variable that holds one would look like one that is one
-            raise Unsupported("A cell is used as a value.")
         if kind in (weakref.ProxyType, weakref.CallableProxyType):  # asked anything, it may raise
             raise Unsupported("A weak proxy is used.")
         if issubclass(kind, Tensor):
