@@ -28,11 +28,13 @@ def test_packets_stand_for_all_their_overloads() -> None:
     assert set(found) == {aten.stack.default, aten.t.default}
 
 
-def test_what_runs_whole_here_is_in_the_whole_table_alone() -> None:
+def test_what_is_core_is_not_taken_apart() -> None:
     core = core_aten_decompositions()
-    assert aten.stack.default not in core and aten.mm.default not in core
-    assert aten.diag_embed.default in core
-    assert aten.stack.default in decomposition_table and set(core) < set(decomposition_table)
+    assert aten.mm.default not in core and aten.repeat.default not in core
+    assert aten.stack.default in core and aten.diag_embed.default in core
+    assert aten.linear.default in core and aten.linear.default not in decomposition_table
+    apart = {o for o in core if o._op.decl.level != "composite"}
+    assert apart < set(decomposition_table) and aten.repeat.default in decomposition_table
 
 
 def test_a_table_of_ones_own() -> None:

@@ -17,6 +17,7 @@ __all__ = ["NodeFailed", "attribute", "printed", "stepwise"]
 
 _number = itertools.count()
 _KEPT = ("stack_trace", "nn_module_stack", "source_fn_stack", "custom", "seq_nr")
+_AS_THEY_ARE: Mapping[Any, Callable[..., Any]] = {}
 
 
 class NodeFailed(Exception):
@@ -86,8 +87,13 @@ def printed(
     return function
 
 
-def stepwise(graph: Graph, attributes: Mapping[str, Any]) -> Callable[..., Any]:
+def stepwise(
+    graph: Graph, attributes: Mapping[str, Any],
+    calls: Mapping[Any, Callable[..., Any]] = _AS_THEY_ARE,
+) -> Callable[..., Any]:  # fmt: skip
     """The graph as a function that runs it node by node; what a trace records keeps its origin.
+
+    `calls` names other callables for targets of calls.
 
     Raises NodeFailed around what an operation raises.
     """
@@ -113,7 +119,7 @@ def stepwise(graph: Graph, attributes: Mapping[str, Any]) -> Callable[..., Any]:
                     return map_arg(node.args[0], get)
                 current.meta = {k: node.meta[k] for k in _KEPT if k in node.meta}
                 try:
-                    values[node] = _result(node, attributes, get)
+                    values[node] = _result(node, attributes, get, calls)
                 except Exception as error:
                     raise NodeFailed(node, error) from error
                 for n in last[node]:
@@ -123,12 +129,17 @@ def stepwise(graph: Graph, attributes: Mapping[str, Any]) -> Callable[..., Any]:
     return run
 
 
-def _result(node: Node, attributes: Mapping[str, Any], get: Callable[[Node], Any]) -> Any:
+def _result(
+    node: Node, attributes: Mapping[str, Any], get: Callable[[Node], Any],
+    calls: Mapping[Any, Callable[..., Any]],
+) -> Any:  # fmt: skip
     if node.op == "get_attr":
         return attribute(attributes, str(node.target))
     args, kwargs = map_arg(node.args, get), map_arg(node.kwargs, get)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     called = node.op == "call_module"
-    target: Any = attribute(attributes, str(node.target)) if called else node.target
+    target: Any = (
+        attribute(attributes, str(node.target)) if called else calls.get(node.target, node.target)
+    )
     return target(*args, **kwargs)

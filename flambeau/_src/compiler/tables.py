@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 
+from flambeau._src.compiler.core_aten import core_decompositions
 from flambeau._src.compiler.decompose import decompositions
 from flambeau._src.ops.overload import OpOverload, OpOverloadPacket
 
@@ -17,16 +18,17 @@ Table = MutableMapping[Any, Callable[..., Any]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Every operator that can be taken apart; what is left then are the primitives.
-decomposition_table: dict[Any, Callable[..., Any]] = decompositions(whole=True)
+decomposition_table: dict[Any, Callable[..., Any]] = {
+    **core_decompositions(composites=False), **decompositions(whole=True)
+}  # fmt: skip
 _TABLES: dict[str, dict[Any, Callable[..., Any]]] = {
     "post_autograd": decomposition_table, "pre_autograd": {}, "meta": {},
 }  # fmt: skip
 
 
 def core_aten_decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions that a back end with kernels of its own wants: not of what is better run
-    whole."""
-    return decompositions()
+    """The decompositions that leave Core ATen, for a back end that has kernels of that."""
+    return core_decompositions()
 
 
 def _table(kind: str) -> dict[Any, Callable[..., Any]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flambeau._src.compiler import replay
-from flambeau._src.compiler.decompose import decompositions
+from flambeau._src.compiler.core_aten import core_decompositions
 from flambeau._src.compiler.errors import UserError, UserErrorType
 from flambeau._src.compiler.passes import drop_dead
 from flambeau._src.core.slots import slot
@@ -207,13 +207,15 @@ class ExportedProgram:
     def run_decompositions(self, decomp_table: Any = None, **_: Any) -> ExportedProgram:
         """The program in fewer operators, without writes: new values of buffers are outputs.
 
-        `decomp_table` maps overloads to functions; None: `default_decompositions()`.
+        `decomp_table` maps overloads to functions; None: `default_decompositions()`. What the
+        table does not name stays, composites (`linear`) too unless they may be views.
         """
         table = default_decompositions() if decomp_table is None else decomp_table
-        run = replay.stepwise(self.graph, {})
+        calls, kept = trace.composites(self.graph, table)
+        run = replay.stepwise(self.graph, {}, calls)
         holders = [n for n in self.graph.nodes if n.op == "placeholder"]
         inputs = [n.meta["val"] for n in holders]
-        tracer, written = trace.functional(run, inputs, [n.name for n in holders], table)
+        tracer, written = trace.functional(run, inputs, [n.name for n in holders], table, kept)
         drop_dead(tracer.graph)
         specs = list(self.graph_signature.input_specs)
         results = list(tracer.graph.output_node().args[0])
@@ -267,7 +269,7 @@ def _output(value: Any) -> OutputSpec:
 
 def default_decompositions() -> dict[Any, Callable[..., Any]]:
     """Operators that `run_decompositions` takes apart, and the functions that do."""
-    return decompositions()
+    return core_decompositions()
 
 
 def export(

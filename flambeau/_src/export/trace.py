@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import linecache
 import os
@@ -24,11 +25,12 @@ from flambeau._src.ir.node import Node
 from flambeau._src.ir.shape_env import ShapeEnv
 from flambeau._src.ir.sym_node import sym_int
 from flambeau._src.ops.op import Op
+from flambeau._src.ops.overload import OpOverload
 from flambeau._src.util import pytree, pytree_keys
 
 __all__ = [
-    "Held", "WholeOperators", "functional", "held_tensors", "lift_attributes", "operators",
-    "trace_module",
+    "Held", "WholeOperators", "composites", "functional", "held_tensors", "lift_attributes",
+    "operators", "trace_module",
 ]  # fmt: skip
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -217,12 +219,38 @@ def operators(
     return tracer
 
 
+def composites(
+    graph: Graph, table: Any
+) -> tuple[dict[Any, Callable[..., Any]], frozenset[Any]]:  # fmt: skip
+    """How the graph's composites are called, where not as they are: by the table's function, or
+    whole; and those that stay whole."""
+    calls: dict[Any, Callable[..., Any]] = {}
+    kept = set()
+    for overload in {n.target for n in graph.nodes if isinstance(n.target, OpOverload)}:
+        op = overload._op
+        if op.decl.level != "composite" or op.variant != "functional":
+            continue
+        if overload in table:
+            calls[overload] = table[overload]
+        elif not (op.schema.is_view or op.schema.mutates):
+            calls[overload] = functools.partial(_undissolved, overload)
+            kept.add(overload)
+    return calls, frozenset(kept)
+
+
+def _undissolved(overload: Any, *args: Any, **kwargs: Any) -> Any:
+    with state.Suspended(state.COMPOSITE):
+        return overload(*args, **kwargs)
+
+
 def functional(
-    run: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], decompositions: Any
-) -> tuple[GraphTracer, list[int]]:
+    run: Callable[..., Any], inputs: Sequence[Any], names: Sequence[str], decompositions: Any,
+    kept: frozenset[Any] = frozenset(),
+) -> tuple[GraphTracer, list[int]]:  # fmt: skip
     """`run(*inputs)` as a graph without writes: its outputs are the new values of written inputs,
-    whose numbers are returned, then what `run` returns."""
+    whose numbers are returned, then what `run` returns. `kept`: composites that do not dissolve."""
     tracer = GraphTracer()
+    tracer.kept = kept
     given = list(inputs)
     modes = [v.fake_mode for v in given if isinstance(v, FakeTensor)]
     fake = modes[0] if modes else FakeTensorMode(allow_non_fake_inputs=True)

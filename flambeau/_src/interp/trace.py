@@ -89,6 +89,8 @@ class GraphTracer:
         self._attribute_names: dict[int, str] = {}
         self._mode: FakeTensorMode | None = None
         self.sizes = SizeNodes(self.create)
+        #: Composites that are recorded whole.
+        self.kept: frozenset[Any] = frozenset()
         #: Called with every node and the tensor it stands for.
         self.on_track: Callable[[Node, Tensor], None] | None = None
 
@@ -279,7 +281,7 @@ class ProxyTorchDispatchMode(TorchDispatchMode):
                     result = table(*shown, **kwargs)
                 if result is not NotImplemented:
                     return result
-        if op.decl.level == "composite":
+        if op.decl.level == "composite" and overload_of(op) not in tracer.kept:
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
                 return dissolved(op, args)
         return self._record(op, args, tensors)
