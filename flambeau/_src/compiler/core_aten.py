@@ -15,6 +15,7 @@ from typing import Any
 from flambeau._src.compiler.decompose import aten as first_set
 from flambeau._src.compiler.decompose import functional
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout as layouts
 from flambeau._src.core import state
 from flambeau._src.core.info import finfo
 from flambeau._src.ops.call import aten
@@ -388,17 +389,21 @@ def _isfinite(x: Any) -> Any:
 
 
 def _times_log(x: Any, y: Any, log: Body) -> Any:
-    """x log(y), which is 0 where x is, and NaN where y is."""
+    """x log(y), which is 0 where x is, and NaN where y is; one of them may be a number."""
+    x = x if hasattr(x, "dtype") else _number(x, y)
+    y = y if hasattr(y, "dtype") else _number(y, x)
     product = _choose(aten.eq(x, 0), 0, aten.mul(x, log(y)))
     return _choose(aten.isnan(y), math.nan, product)
 
 
-@_elementwise("xlogy.Tensor")
+@_elementwise("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
 def _xlogy(x: Any, y: Any) -> Any:
     return _times_log(x, y, aten.log)
 
 
-@_elementwise("special_xlog1py")
+@_elementwise(
+    "special_xlog1py", "special_xlog1py.self_scalar", "special_xlog1py.other_scalar"
+)  # fmt: skip
 def _xlog1py(x: Any, y: Any) -> Any:
     return _times_log(x, y, aten.log1p)
 
@@ -407,6 +412,15 @@ def _xlog1py(x: Any, y: Any) -> Any:
 def _entr(x: Any) -> Any:
     inside = aten.where(aten.gt(x, 0), aten.neg(aten.mul(x, aten.log(x))), _number(-math.inf, x))
     return aten.where(aten.isnan(x), x, _choose(aten.eq(x, 0), 0, inside))
+
+
+@_elementwise("special_log_ndtr")
+def _log_ndtr(x: Any) -> Any:
+    """log of the normal distribution function, whose left tail is that of a scaled erfc."""
+    t = aten.mul(x, math.sqrt(0.5))
+    left = aten.sub(aten.log(aten.div(aten.special_erfcx(aten.neg(t)), 2)), aten.mul(t, t))
+    right = aten.log1p(aten.div(aten.neg(aten.erfc(t)), 2))
+    return aten.where(aten.lt(x, 1), left, right)
 
 
 @_elementwise("logaddexp")
@@ -512,8 +526,9 @@ def _all_along(x: Any, dim: Any, keepdim: Any) -> Any:
 
 
 def _negated(x: Any, result: Any) -> Any:
-    """As uint8 where x is."""
-    return _to(aten.logical_not(result), dt.uint8 if x.dtype is dt.uint8 else dt.bool_)
+    """Of the dtype that the declaration infers."""
+    op = _op("all")
+    return _to(aten.logical_not(result), op.decl.infer(op, (x,)).dtype)
 
 
 @_enter("std.correction")
@@ -758,6 +773,117 @@ def _addr(x: Any, first: Any, second: Any, beta: Any, alpha: Any) -> Any:
     if beta == 0:
         return product
     return aten.add(_scaled(aten.expand(x, list(outer.shape)), beta), product)
+
+
+@_enter("linspace")
+def _linspace(start: Any, end: Any, steps: int, dtype: Any, *rest: Any) -> Any:
+    """Counted from the nearer end."""
+    layout, device, _ = rest
+    out = state.process.default_dtype if dtype is None else dtype
+    numbers = all(isinstance(v, (int, float)) for v in (start, end, steps))
+    if not numbers or layout is not None or not out.is_floating_point:
+        return NotImplemented
+    inner = _wide(out)
+    if steps < 2:
+        return aten.full([steps], start, dtype=out, device=device)
+    step = (end - start) / (steps - 1)
+    at = aten.arange(0, steps, 1, device=device)
+    first = aten.add(aten.mul(_to(at, inner), step), start)
+    last = aten.sub(end, aten.mul(_to(aten.sub(steps - 1, at), inner), step))
+    return _to(aten.where(aten.lt(at, steps / 2), first, last), out)
+
+
+@_enter("im2col")
+def _im2col(x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Any:
+    if not all(isinstance(n, int) for n in x.shape[-2:]):
+        return NotImplemented
+    whole = x if x.ndim == 4 else aten.unsqueeze(x, 0)
+    around = [padding[1], padding[1], padding[0], padding[0]]
+    wide = aten.constant_pad_nd(whole, around, 0.0)
+    found, windows = [], 1
+    for d in (0, 1):
+        reach = dilation[d] * (kernel[d] - 1) + 1
+        starts = aten.arange(0, wide.shape[2 + d] - reach + 1, stride[d], device=x.device)
+        taps = aten.arange(0, dilation[d] * kernel[d], dilation[d], device=x.device)
+        found.append(aten.add(aten.unsqueeze(starts, 0), aten.unsqueeze(taps, -1)))
+        windows *= starts.shape[0]
+    rows = aten.unsqueeze(aten.unsqueeze(found[0], -1), -1)
+    picked = aten.index(wide, [None, None, rows, found[1]])
+    order = aten.clone(
+        aten.permute(picked, [0, 1, 2, 4, 3, 5]), memory_format=layouts.contiguous_format
+    )
+    n, c = whole.shape[:2]
+    out = aten.view(order, [n, c * kernel[0] * kernel[1], windows])
+    return out if x.ndim == 4 else aten.squeeze(out, [0])
+
+
+# ---- slopes of normalisation ----
+
+
+def _slopes(
+    g: Any, x: Any, mean: Any, rstd: Any, weight: Any, over: list[int], kept: list[int],
+    centred: bool,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Gradients of (x - mean) rstd weight + bias, the mean and the deviation taken along `over`
+    where `centred`; those of weight and bias are sums along `kept`."""
+    normal = aten.mul(aten.sub(x, mean), rstd)
+    inner = g if weight is None else aten.mul(g, weight)
+    if centred:
+        shared = aten.add(
+            aten.mean(inner, over, True),
+            aten.mul(normal, aten.mean(aten.mul(inner, normal), over, True)),
+        )
+        inner_rest = aten.sub(inner, shared)
+    else:
+        inner_rest = inner
+    return (
+        aten.mul(inner_rest, rstd),
+        aten.sum(aten.mul(g, normal), kept) if kept else aten.mul(g, normal),
+        aten.sum(g, kept) if kept else g,
+    )
+
+
+def _masked(mask: Sequence[bool], values: Sequence[Any], dtypes: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(
+        _to(v, d) if wanted else None for wanted, v, d in zip(mask, values, dtypes, strict=True)
+    )
+
+
+@_enter("native_layer_norm_backward")
+def _layer_norm_backward(
+    g: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
+) -> Any:  # fmt: skip
+    if x.numel() == 0:
+        return NotImplemented
+    wide = _wide(x.dtype)
+    outer = x.ndim - len(shape)
+    over, kept = list(range(outer, x.ndim)), list(range(outer))
+    wider = None if weight is None else _to(weight, wide)
+    g, normal, mean, rstd = (_to(v, wide) for v in (g, x, mean, rstd))
+    values = _slopes(g, normal, mean, rstd, wider, over, kept, True)
+    own = [x.dtype if v is None else v.dtype for v in (weight, bias)]
+    return _masked(mask, values, (x.dtype, *own))
+
+
+@_enter("native_batch_norm_backward")
+def _batch_norm_backward(
+    g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, rstd: Any,
+    train: bool, eps: float, mask: Any,
+) -> Any:  # fmt: skip
+    if x.numel() == 0:
+        return NotImplemented
+    wide = _wide(x.dtype)
+    over = [d for d in range(x.ndim) if d != 1]
+    if not train:
+        mean = running_mean
+        rstd = aten.rsqrt(aten.add(_to(running_var, wide), eps))
+    shape = [1, -1] + [1] * (x.ndim - 2)
+    mean, rstd, wider = (
+        None if v is None else aten.view(_to(v, wide), shape) for v in (mean, rstd, weight)
+    )
+    values = _slopes(_to(g, wide), _to(x, wide), mean, rstd, wider, over, over, train)
+    own = x.dtype if weight is None else weight.dtype
+    return _masked(mask, values, (x.dtype, own, own))
 
 
 # ---- composites ----
