@@ -13,6 +13,7 @@ from flambeau._src.ops.bind import bind
 from flambeau._src.ops.call import dispatch
 from flambeau._src.ops.op import Op, packet, resolve_lazy
 from flambeau.export import default_decompositions, export
+from tests.compiler.models import MODELS
 from tests.ops import battery
 
 aten = torch.ops.aten
@@ -230,6 +231,37 @@ def test_the_operators_that_are_left(name: str) -> None:
     for a, b in zip(wanted, found, strict=True):
         assert a.dtype is b.dtype and a.shape == b.shape
         torch.testing.assert_close(b, a, rtol=RTOL.get(a.dtype, 0), atol=1e-6, equal_nan=True)
+
+
+#: The same of whole models.
+OF_MODELS: dict[str, str] = {
+    "digits": "addmm convolution max_pool2d_with_indices permute relu view",
+    "resnet18": "_native_batch_norm_legit_functional add.Tensor addmm convolution "
+    "max_pool2d_with_indices mean.dim permute relu view",
+    "unet": "cat convolution max_pool2d_with_indices mul.Tensor native_group_norm sigmoid "
+    "upsample_nearest2d.vec",
+    "vae": "add.Tensor addmm elu exp mean mul.Tensor permute pow.Tensor_Scalar randn_like "
+    "split_with_sizes sub.Tensor sum.dim_IntList tanh",
+    "transformer_encoder": "_softmax add.Tensor addmm any.dim bmm clone eq.Scalar expand full_like "
+    "logical_not "
+    "mul.Scalar native_layer_norm permute relu select.int squeeze.dims unsqueeze view "
+    "where.self",
+    "mixture_of_experts": "_softmax add.Tensor addmm div.Tensor eq.Scalar full_like gelu mul.Tensor permute "
+    "sum.dim_IntList topk",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_reach_core(name: str) -> None:
+    make, inputs = MODELS[name]
+    torch.manual_seed(0)
+    program = export(make().eval() if name == "lstm" else make(), (inputs(),)).run_decompositions()
+    found = left(program)
+    if name in OF_MODELS:
+        assert found == set(OF_MODELS[name].split())
+    targets = {n.target for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    outside = {"_native_batch_norm_legit_functional", "randn_like"}  # torch leaves them too
+    assert all(CORE in t.tags for t in targets if t._op.key not in outside)
 
 
 def test_without_an_entry_the_operator_stays() -> None:

@@ -817,6 +817,42 @@ def _im2col(x: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> An
     return out if x.ndim == 4 else aten.squeeze(out, [0])
 
 
+# ---- attention ----
+
+
+@_enter("_safe_softmax")
+def _safe_softmax(x: Any, dim: int, dtype: Any) -> Any:
+    """softmax, and 0 for rows of nothing but -∞."""
+    x = x if dtype is None else _to(x, dtype)
+    weights = aten._softmax(x, dim, False)
+    alive = aten.any(aten.logical_not(aten.eq(x, -math.inf)), dim, True)
+    return aten.where(aten.logical_not(alive), aten.full_like(weights, 0), weights)
+
+
+@_enter("_scaled_dot_product_flash_attention_for_cpu")
+def _attention(
+    q: Any, k: Any, v: Any, dropout: float, causal: bool, mask: Any, scale: Any
+) -> Any:  # fmt: skip
+    """Both factors are scaled by the root, so that neither product grows."""
+    out, wide = q.dtype, _wide(q.dtype)
+    q, k, v = _to(q, wide), _to(k, wide), _to(v, wide)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    by = overload_of(_op("mul.Scalar"))
+    root = math.sqrt(abs(scale))
+    turned = by(aten.permute(k, [0, 1, 3, 2]), root)
+    scores = aten.matmul(by(q, math.copysign(root, scale)), turned)
+    if causal:
+        rows, columns = _places(scores.shape[-2], q), _places(scores.shape[-1], q)
+        ahead = aten.sub(aten.unsqueeze(columns, -2), aten.unsqueeze(rows, -1))
+        ban = aten.where(aten.le(ahead, 0), _number(0, q), _number(-math.inf, q))
+        scores = aten.add(scores, ban)
+    if mask is not None:
+        scores = aten.add(scores, _to(mask, wide))
+    found = aten.matmul(_safe_softmax(scores, -1, None), v)
+    laid = aten.clone(aten.permute(found, [2, 0, 1, 3]), memory_format=layouts.contiguous_format)
+    return _to(aten.permute(laid, [1, 2, 0, 3]), out), _logsumexp(scores, [-1], False)
+
+
 # ---- slopes of normalisation ----
 
 
