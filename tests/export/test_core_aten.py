@@ -246,7 +246,8 @@ OF_MODELS: dict[str, str] = {
     "logical_not "
     "mul.Scalar native_layer_norm permute relu select.int squeeze.dims unsqueeze view "
     "where.self",
-    "mixture_of_experts": "_softmax add.Tensor addmm div.Tensor eq.Scalar full_like gelu mul.Tensor permute "
+    "mixture_of_experts": "_softmax add.Tensor addmm div.Tensor eq.Scalar full_like gelu "
+    "mul.Tensor permute "
     "sum.dim_IntList topk",
 }
 
