@@ -597,41 +597,9 @@ def _baddbmm(x: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
 # ---- views and joins ----
 
 
-@_enter("t")
-def _t(x: Any) -> Any:
-    return aten.permute(x, [1, 0]) if x.ndim == 2 else aten.alias(x)
-
-
-@_enter("transpose.int")
-def _transpose(x: Any, first: int, second: int) -> Any:
-    n = x.ndim
-    if n == 0:
-        return aten.alias(x)
-    order = list(range(n))
-    order[first], order[second] = order[second], order[first]
-    return aten.permute(x, order)
-
-
-@_enter("squeeze")
-def _squeeze(x: Any) -> Any:
-    return aten.squeeze(x, [d for d, n in enumerate(x.shape) if n == 1])
-
-
 @_enter("squeeze.dim")
 def _squeeze_dim(x: Any, dim: int) -> Any:
     return aten.squeeze(x, [dim])
-
-
-@_enter("stack")
-def _stack(tensors: Sequence[Any], dim: int) -> Any:
-    shape = list(tensors[0].shape)
-    at = dim % (len(shape) + 1)
-    if not shape or shape[0] == 0:
-        return aten.cat([aten.unsqueeze(t, at) for t in tensors], at)
-    if at == len(shape):
-        return aten.cat([aten.unsqueeze(t, at) for t in tensors], at)
-    joined = aten.cat(tensors, at)
-    return aten.view(joined, [*shape[:at], len(tensors), *shape[at:]])
 
 
 @_enter("split.Tensor", "unsafe_split.Tensor")
@@ -654,11 +622,6 @@ def _unsafe_split_with_sizes(x: Any, sizes: Any, dim: int) -> Any:
 @_enter("unbind.int")
 def _unbind(x: Any, dim: int) -> Any:
     return [aten.squeeze(aten.slice(x, dim, i, i + 1), [dim]) for i in range(int(x.shape[dim]))]
-
-
-@_enter("_unsafe_view")
-def _unsafe_view(x: Any, shape: Any) -> Any:
-    return aten.view(x, shape)
 
 
 @_enter("index_add")
