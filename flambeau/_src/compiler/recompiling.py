@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +17,8 @@ from flambeau._src.compiler.settings import DYNAMO
 from flambeau._src.compiler.stance import STANCE
 
 __all__ = ["chosen", "may_recompile", "reasons", "stance_allows"]
+
+_MISSES = 256  # calls that a function at its limit may miss, where all that runs is captured
 
 
 def _failing(frame: Any) -> Iterator[tuple[Any, int, str]]:
@@ -85,9 +86,13 @@ def may_recompile(frame: Any) -> bool:
             return True
     fail = [name for name in ("fail_on_recompile_limit_hit",) if DYNAMO.get(name)]
     fail += ["fullgraph=True"] if compiler.options.fullgraph else []
-    if not fail:  # until a reset, as in torch; one that fails, fails each time
-        # what it calls is left alone too, unless all that runs is asked for
-        frames.rest(code, compiler.key, sys.maxsize if compiler.options.everything else -1)
+    if not fail and not compiler.options.everything:
+        # until a reset, and what it calls too, as in torch; one that fails, fails each time
+        frames.rest(code, compiler.key, -1)
+    elif not fail and known.capped:
+        frames.skip(code, compiler.key)  # its versions too: each call would be held against them
+    elif not fail:
+        frames.rest(code, compiler.key, _MISSES)
     if not known.capped:
         known.capped = True
         _announce(frame, switch, limit, why)
