@@ -81,7 +81,7 @@ def may_recompile(frame: Any) -> bool:
     limit = limit or DYNAMO.get(switch)
     if len(known.entries) - _of_others(failing) < limit:
         switch = "accumulated_recompile_limit"
-        limit = DYNAMO.get(switch)
+        limit = max(limit, DYNAMO.get(switch))
         if len(known.entries) < limit:
             return True
     fail = [name for name in ("fail_on_recompile_limit_hit",) if DYNAMO.get(name)]
