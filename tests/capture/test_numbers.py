@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import collections
 import math
 from typing import Any, NamedTuple
@@ -221,3 +222,24 @@ def test_numbers_from_two_places_may_be_one_object() -> None:
     for n in (3, 4, 5):
         assert compiled(x, n, n)[1] is True
         assert compiled(x, n, n + 1)[1] is False
+
+
+class _Kinds(enum.Flag):
+    A = 1
+    B = 2
+    C = 4 | B
+
+
+def test_members_of_enumerations_are_asked_for_with_numbers() -> None:
+    """Native code would see a symbol, which is no int to it."""
+
+    def f(x, v):
+        try:
+            return x + 1, _Kinds(v)
+        except ValueError as e:
+            return x - 1, str(e)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    for v in (7, 42, 43, 3, 2, 44):
+        assert compiled(torch.ones(2), v)[1] == f(torch.ones(2), v)[1]

@@ -17,7 +17,7 @@ from flambeau._src.capture.iteration import UserIterator, native_iterable
 from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
-from flambeau._src.capture.sizes import SYMBOLIC
+from flambeau._src.capture.sizes import SYMBOLIC, numbers
 from flambeau._src.capture.source import CallSource, ModuleSource
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp.fake import FakeTensor
@@ -156,7 +156,8 @@ def instantiate(s: Session, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     if type(meta_call) is types.FunctionType:
         if isinstance(cls, enum.EnumMeta):
             check_enumeration(cls)
-            return s.native(cls, *args, **kwargs)
+            kwargs = {name: numbers(v) for name, v in kwargs.items()}
+            return s.native(cls, *map(numbers, args), **kwargs)
         return s.call(meta_call, (cls, *args), kwargs)
     return construct(s, cls, args, kwargs)
 
