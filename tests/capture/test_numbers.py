@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import collections
+import enum
 import math
 from typing import Any, NamedTuple
 
