@@ -49,8 +49,8 @@ _DESCRIPTORS = (
     types.ClassMethodDescriptorType,
     types.BuiltinFunctionType,
 )
-#: Native code that only puts a value into `__dict__` or gives it to a descriptor.
 _HOLDERS = (list, dict, tuple, set, frozenset, collections.deque)
+#: Native code that only puts a value into `__dict__` or gives it to a descriptor.
 _PLAIN = (object, BaseException, functools.partial, types.SimpleNamespace)
 _SETTING = (*(c.__setattr__ for c in _PLAIN), types.FunctionType.__setattr__)
 _DELETING = (*(c.__delattr__ for c in _PLAIN), type.__delattr__)

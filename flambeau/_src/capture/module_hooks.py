@@ -10,14 +10,12 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src import _native
-from flambeau._src.capture import bodies
-from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture import tensor_hooks
+from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.recorder import Held
 from flambeau._src.capture.values.tensors import is_tensor
 from flambeau._src.core import state
 from flambeau._src.ir.node import has_side_effect
-from flambeau._src.util import pytree
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -132,9 +130,11 @@ def _setup_outputs(s: Session, args: Any, kwargs: Any) -> Any:
     own["output_tensors_index"] = places
     recorder = s.recorder
     like = tuple([_like(s, values[i]) for i in places])
-    at_outputs, first = _graph(s, types.MethodType(_at_outputs, hook), like)
+    _, at_outputs, first = tensor_hooks.graph_of(s, types.MethodType(_at_outputs, hook), like)
     seen = tuple([None if g is None else _like(s, g, True) for g in own["grad_outputs"]])
-    at_inputs, second = _graph(s, types.MethodType(_at_inputs, hook), tuple(own["wanted"]), seen)
+    _, at_inputs, second = tensor_hooks.graph_of(
+        s, types.MethodType(_at_inputs, hook), tuple(own["wanted"]), seen
+    )
     tensors = [values[i] for i in places]
     through = type(hook).function()
     given = (own["bracket"], through, at_outputs, at_inputs, tuple(first), tuple(second), *tensors)
@@ -149,22 +149,6 @@ def _like(s: Session, t: Any, always: bool = False) -> Any:
         return None
     with s.fake_mode:
         return t.detach().clone()
-
-
-def _graph(s: Session, fn: Any, *args: Any) -> tuple[Any, list[Any]]:
-    """What a function computes of gradients, as an attribute of the graph, and its operands."""
-    leaves, spec = pytree.tree_flatten((args, {}))
-    on = _native.set_grad(False)
-    try:
-        scope, out = bodies.interpret(s, "a hook", fn, leaves, spec)
-    except Raised as raised:
-        raise Unsupported(f"A backward hook raises {type(raised.error).__name__}.") from None
-    finally:
-        _native.set_grad(on)
-    with s.recorder.within(scope):
-        result = s.recorder.argument(out)
-    body = bodies.module(s, scope, "hook", result)
-    return body, [v for v, _ in scope.lifted.values()]
 
 
 def _at_outputs(hook: Any, grads: Any) -> Any:

@@ -25,7 +25,9 @@ from flambeau._src.util import pytree
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["METHODS", "REMOVE", "Handle", "check", "register_gradient_hook", "remove"]
+__all__ = [
+    "METHODS", "REMOVE", "Handle", "check", "graph_of", "register_gradient_hook", "remove",
+]  # fmt: skip
 
 
 class Handle(RemovableHandle):
@@ -95,7 +97,20 @@ def _on_gradient(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
         return _registered(s, t, "register_hook", hook, None)
     with s.fake_mode:
         like = t.detach().clone()
-    leaves, spec = pytree.tree_flatten(((like,), {}))
+    out, body, operands = graph_of(s, hook, like)
+    if out is not None and not is_tensor(out):
+        raise Unsupported(f"A hook returns a {type(out).__name__}.")
+    recorder = s.recorder
+    given = [recorder.argument(v) for v in operands]
+    node = recorder.node(
+        register_gradient_hook, (recorder.node_of(t), recorder.argument(body), *given), {}, None
+    )
+    return _registered(s, t, "register_hook", hook, node)
+
+
+def graph_of(s: Session, hook: Any, *args: Any) -> tuple[Any, Any, list[Any]]:
+    """What a hook gives for gradients, what it computes as a graph, and that graph's operands."""
+    leaves, spec = pytree.tree_flatten((args, {}))
     on = _native.set_grad(False)
     try:
         scope, out = bodies.interpret(s, "a hook", hook, leaves, spec)
@@ -103,17 +118,9 @@ def _on_gradient(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
         raise Unsupported(f"A hook raises {type(raised.error).__name__}.") from None
     finally:
         _native.set_grad(on)
-    if out is not None and not is_tensor(out):
-        raise Unsupported(f"A hook returns a {type(out).__name__}.")
-    recorder = s.recorder
-    with recorder.within(scope):
-        result = None if out is None else recorder.argument(out)
-    body = bodies.module(s, scope, "hook", result)
-    operands = [recorder.argument(v) for v, _ in scope.lifted.values()]
-    node = recorder.node(
-        register_gradient_hook, (recorder.node_of(t), recorder.argument(body), *operands), {}, None
-    )
-    return _registered(s, t, "register_hook", hook, node)
+    with s.recorder.within(scope):
+        result = s.recorder.argument(out)
+    return out, bodies.module(s, scope, "hook", result), [v for v, _ in scope.lifted.values()]
 
 
 def _on_accumulation(s: Session, t: Any, args: Any, kwargs: Any) -> Any:

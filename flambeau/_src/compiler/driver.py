@@ -55,7 +55,6 @@ __all__ = ["Compiler", "Options", "compile_graph", "reset"]
 F = TypeVar("F", bound=Callable[..., Any])
 _LOCK = threading.RLock()
 _LONGEST = 5_000  # jumps, calls and objects of a capture that need not meet a tensor
-_MISSES = 256  # calls of such a function that were offered: more of them run as they are
 _CAPTURE = Stage(
     "capture", lambda work: None, "torch.compiler.disable keeps a function out of it.", "capture"
 )
@@ -199,7 +198,7 @@ class Compiler:
             return None
         known = self._known(code)
         known.calls += 1
-        if everything and known.calls > _MISSES:
+        if everything and known.calls > recompiling.MISSES:
             frames.skip(code, self.key)  # its versions too: each call would be held against them
             return None
         if code.co_name == "__torch_dispatch__":  # it runs beneath autograd and the modes

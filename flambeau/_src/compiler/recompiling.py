@@ -16,9 +16,9 @@ from flambeau._src.compiler.history import COUNTERS
 from flambeau._src.compiler.settings import DYNAMO
 from flambeau._src.compiler.stance import STANCE
 
-__all__ = ["chosen", "may_recompile", "reasons", "stance_allows"]
+__all__ = ["MISSES", "chosen", "may_recompile", "reasons", "stance_allows"]
 
-_MISSES = 256  # calls that a function at its limit may miss, where all that runs is captured
+MISSES = 256  # calls that may fit no version, where all that runs is captured
 
 
 def _failing(frame: Any) -> Iterator[tuple[Any, int, str]]:
@@ -92,7 +92,7 @@ def may_recompile(frame: Any) -> bool:
     elif not fail and known.capped:
         frames.skip(code, compiler.key)  # its versions too: each call would be held against them
     elif not fail:
-        frames.rest(code, compiler.key, _MISSES)
+        frames.rest(code, compiler.key, MISSES)
     if not known.capped:
         known.capped = True
         _announce(frame, switch, limit, why)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import heapq
 import types
 
@@ -303,41 +302,6 @@ def changed_while_iterated(a, items):
     except RuntimeError as e:
         log.append(str(e))
     return a, log
-
-
-@dataclasses.dataclass
-class Output(collections.OrderedDict):
-    """A result whose fields are items and attributes, as libraries of models return them."""
-
-    logits: object = None
-    cache: object = None
-    loss: object = None
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = self.__dict__.get(field.name)
-            if value is not None:
-                self[field.name] = value
-
-    def __setitem__(self, key, value):
-        super().__setitem__(key, value)
-        super().__setattr__(key, value)
-
-    def __getitem__(self, key):
-        return dict(self.items())[key] if isinstance(key, str) else tuple(self.values())[key]
-
-
-class Cache:
-    def __init__(self):
-        self.keys, self.length = None, 0
-
-
-@program(lambda: (x(), Cache()))
-def output_with_a_cache(a, cache):
-    cache.keys = a * 2
-    cache.length += 1
-    out = Output(logits=a + 1, cache=cache)
-    return out, out["logits"], out[0]
 
 
 class Liar(collections.OrderedDict):
