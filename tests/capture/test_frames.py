@@ -32,7 +32,7 @@ class Swap:
     def __call__(
         self, code: Any, variables: Any, globals_: Any, builtins: Any, function: Any
     ) -> Any:
-        self.asked.append((code.co_name, dict(variables)))
+        self.asked.append((code.co_name, dict(variables)))  # finalisers of others are offered too
         return self.table.get(code)
 
 
@@ -164,10 +164,10 @@ def test_versions_are_tried_until_one_holds(how: str, checked: str) -> None:
     values = [1, "a", 2.5, 2, 3, "b", 1, None, 4]
     want = ["int", "str", "float", "int", "int", "str", "int", "as it is", "int"]
     assert [frames.run_with(swap, target, (v,)) for v in values] == want
-    assert [v["x"] for _, v in swap.asked] == [None]
+    assert [v["x"] for name, v in swap.asked if name == "f"] == [None]
     other = Swap()  # another key: no version is its own
     assert frames.run_with(other, target, (1,)) == "as it is"
-    assert len(other.asked) == 1
+    assert [name for name, _ in other.asked if name == "f"] == ["f"]
     frames.forget(f.__code__)
     assert frames.run_with(swap, target, (1,)) == "as it is" and not frames.entries(f.__code__)
 

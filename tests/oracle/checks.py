@@ -154,7 +154,10 @@ def term_norms(case: Case, fn: Callable[..., Any]) -> list[float | None]:
     inputs = case.load(grad=True, wide=True)
     sources = [t for t in inputs.tensors if t.requires_grad]
     none: list[float | None] = [None for _ in sources]
-    shape = fn(*inputs.args, **inputs.kwargs).shape
+    plain = fn(*inputs.args, **inputs.kwargs)
+    if not case.rt.is_tensor(plain):
+        return none
+    shape = plain.shape
     fits = [tuple(np.broadcast_shapes(t.shape, shape)) == tuple(shape) for t in sources]
     if all(t.shape == shape for t in sources) or not all(fits):
         return none
@@ -195,8 +198,8 @@ def out_forms(case: Case, fn: Callable[..., Any]) -> dict[str, Outcome]:
     except Exception:
         return {}
     single = case.rt.is_tensor(expected)
-    wanted = [expected] if single else list(expected)
-    if not all(case.rt.is_tensor(item) for item in wanted):
+    wanted = [expected] if single else expected
+    if not isinstance(wanted, (list, tuple)) or not all(map(case.rt.is_tensor, wanted)):
         return {}
     return {form: _out_form(case, fn, wanted, single, form) for form in OUT_FORMS}
 
@@ -215,7 +218,7 @@ def _out_form(
             result = fn(*inputs.args, **inputs.kwargs, out=given)
     except Exception as error:
         return failure(error)
-    returned = [result] if rt.is_tensor(result) else list(result)
+    returned = [result] if rt.is_tensor(result) else list(result or ())
     same = len(returned) == len(targets) and all(
         a is b for a, b in zip(returned, targets, strict=True)
     )

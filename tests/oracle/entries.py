@@ -173,6 +173,10 @@ def build_table() -> dict[str, Entry]:
         for kind, keys in further.FUNCTIONS.items()
         for key in keys.split()
     ]
+    for kind, pairs in further.CALLS.items():
+        for pair in pairs.split():
+            call, _, key = pair.partition("=")
+            marked.append(Entry(key, kind, call, True, further=True))
     return {entry.label: entry for entry in marked}
 
 
@@ -190,7 +194,8 @@ def dotted(rt: ModuleType, path: str) -> Any:
 def resolve(rt: ModuleType, call: str) -> Callable[..., Any]:
     """The callable that a `call` text names (see the module's docstring)."""
     if call.startswith("own:"):
-        return OWN[call[4:]](rt)
+        name = call[4:]
+        return (OWN.get(name) or further.OWN[name])(rt)
     if call.startswith("inplace:"):
         fn = resolve(rt, call[8:])
         return lambda *args, **kwargs: fn(*args, **kwargs, inplace=True)

@@ -29,8 +29,8 @@ from tests.oracle.entries import ENTRIES, Entry, resolve
 
 DEFAULT_ROOT = Path(__file__).resolve().parents[2] / "build" / "oracle"
 FULL = ("float32", "float64", "bfloat16")
-LIGHT = ("int64", "bool")
-LIGHT_SAMPLES = 12  # of an integer or bool entry: coverage of dtypes, not of shapes
+LIGHT = ("int64", "bool", "complex64", "float16")
+LIGHT_SAMPLES = 12  # of an entry in one of these: coverage of dtypes, not of shapes
 
 
 def folder(root: Path) -> Path:
@@ -75,7 +75,7 @@ class Recorder:
         self.autograd = bool(
             self.op.supports_autograd
             and kind in self.op.supported_backward_dtypes("cpu")
-            and kind.is_floating_point
+            and (kind.is_floating_point or kind.is_complex)
         )
         self.gradgrad = self.autograd and self.op.supports_gradgrad
         self.in_place_autograd = self.autograd and self.op.supports_inplace_autograd
@@ -88,8 +88,9 @@ class Recorder:
             text = entry.method or f"Tensor.{op.method_variant.__name__}"
             found["method"] = (op.method_variant, text)
         if op.inplace_variant is not None:
-            name = op.inplace_variant.__name__
-            found["inplace"] = (op.inplace_variant, entry.inplace or f"Tensor.{name}")
+            name = getattr(op.inplace_variant, "__name__", "<lambda>")  # a partial has none
+            text = f"inplace:{entry.call}" if name == "<lambda>" else f"Tensor.{name}"
+            found["inplace"] = (op.inplace_variant, entry.inplace or text)
         if op.operator_variant is not None:
             name = op.operator_variant.__name__.strip("_")
             found["operator"] = (op.operator_variant, name)

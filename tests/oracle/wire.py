@@ -378,6 +378,8 @@ def encode_output(rt: ModuleType, value: Any, pack: Pack, inputs: list[Any]) -> 
 
 
 def _encode_tensor_output(rt: ModuleType, value: Any, pack: Pack, inputs: list[Any]) -> Node:
+    if getattr(value, "_is_zerotensor", None) and value._is_zerotensor():
+        value = value.clone()  # zeros without memory, as torch's gradients may be
     node = {
         "k": "out", "b": pack.add(tensor_bytes(rt, value)), "dt": dtype_name(value.dtype),
         "sz": list(value.shape), "st": list(value.stride()), "rg": bool(value.requires_grad),
