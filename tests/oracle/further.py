@@ -148,8 +148,8 @@ LEFT_OUT = {
     "jiterator_unary jiterator_binary jiterator_4inputs_with_extra_args "
     "jiterator_binary_return_by_ref jiterator_2inputs_2outputs": "CUDA alone",
     "sparse.sampled_addmm sparse.mm|reduce to_sparse": "no sparse tensors yet",
-    "polygamma|polygamma_n_2 polygamma|polygamma_n_3 polygamma|polygamma_n_4": "PyTorch itself takes "
-    "minutes for one sample in bfloat16",
+    "polygamma|polygamma_n_2 polygamma|polygamma_n_3 polygamma|polygamma_n_4": "PyTorch takes "
+    "minutes for a sample in bfloat16",
     "torch._scaled_mm_v2 torch._scaled_mm torch.ops.aten._flash_attention_forward "
     "torch.ops.aten._efficient_attention_forward": "CUDA alone",
 }
