@@ -3,6 +3,7 @@
 # make test    build and run the tests; no PyTorch needed
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
 # make oracle-compiled  all of these samples through torch.compile: back ends, static and dynamic
+# make oracle-further  the rest of PyTorch's operator database: eager, and two samples each compiled
 # make oracle-docstrings  the examples in PyTorch's docstrings, run on both
 # make bench   flambeau and PyTorch side by side
 # make build   the extension and the kernel pack, in place, for whoever works on them
@@ -63,7 +64,7 @@ $(1)/bin/python -c "$$LIST" $(2) $(3) > $(1)/requirements.txt
 $(1)/bin/pip install --quiet --disable-pip-version-check -r $(1)/requirements.txt
 endef
 
-.PHONY: all help demo test oracle oracle-compiled oracle-docstrings bench build lint format clean check-python
+.PHONY: all help demo test oracle oracle-compiled oracle-further oracle-docstrings bench build lint format clean check-python
 all: test
 
 help:
@@ -140,6 +141,11 @@ oracle: build $(ORACLE)/stamp
 oracle-compiled: build $(ORACLE)/stamp
 	$(ORACLE)/bin/python -m tests.oracle.record --jobs $(JOBS)
 	$(TEST)/bin/python -m tests.oracle.compiled --jobs $(JOBS)
+
+oracle-further: build $(ORACLE)/stamp
+	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS) --further \
+		--report build/oracle_further.json
+	$(TEST)/bin/python -m tests.oracle.compiled --further --dtype float32 --limit 2 --jobs $(JOBS)
 
 oracle-docstrings: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle.docstrings --torch-python $(ORACLE)/bin/python

@@ -29,6 +29,7 @@ def main() -> int:
     if recorded.returncode:
         sys.stderr.write("the recording is not complete\n")
         return recorded.returncode
+    shared += ["--further"] * options.further
     return run.main([*shared, "--runtime", options.runtime, *rest])
 
 

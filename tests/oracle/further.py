@@ -1,6 +1,6 @@
 """Further entries: the rest of the operator database, beyond the list the spine began with.
 
-They are recorded when named or with `--further` (`make oracle-further`) and judged like the others.
+They are recorded and judged when named or with `--further` (`make oracle-further`).
 This table is not among the sources whose digest names the recording: a line here adds files to it
 and changes none. Whoever changes the `call` of a line removes its files from the recording.
 """

@@ -156,7 +156,7 @@ def run_all(
 
 def required(label: str) -> bool:
     """Whether an entry is among those that must pass."""
-    return label not in ENTRIES or not ENTRIES[label].extra
+    return label not in ENTRIES or ENTRIES[label].further or not ENTRIES[label].extra
 
 
 def failing(results: Results) -> set[str]:
@@ -266,9 +266,15 @@ def choose(root: Path, options: argparse.Namespace) -> list[Path]:
     return [
         path
         for path in where.glob("*.zip")
-        if (not options.entry or path.stem.rpartition(".")[0] in options.entry)
+        if (label := path.stem.rpartition(".")[0])
+        and (label in options.entry if options.entry else options.further or not is_further(label))
         and (not options.dtype or path.stem.rpartition(".")[2] in (*options.dtype, "any"))
     ]
+
+
+def is_further(label: str) -> bool:
+    """Whether an entry is judged only when asked for."""
+    return label in ENTRIES and ENTRIES[label].further
 
 
 def stale(options: argparse.Namespace) -> bool:
@@ -291,6 +297,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--entry", action="append", help="label, may be repeated")
     parser.add_argument("--dtype", action="append")
+    parser.add_argument("--further", action="store_true", help="the entries of further.py too")
     parser.add_argument("--root", type=Path, default=RECORDINGS)
     parser.add_argument("--report", type=Path, default=None)
     parser.add_argument("--known", type=Path, default=KNOWN)
@@ -309,7 +316,7 @@ def main(argv: list[str]) -> int:
     keep = 10_000 if options.verbose else replay.KEEP
     start = time.perf_counter()
     results = run_all(paths, options.runtime, options.jobs, keep)
-    partial = bool(options.entry or options.dtype)
+    partial = bool(options.entry or options.dtype or options.further)
     report = options.report or (None if partial else REPORT)
     if report:
         write_report(results, options.runtime, report)
