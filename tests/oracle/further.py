@@ -191,6 +191,6 @@ OWN: dict[str, Callable[[ModuleType], Callable[..., Any]]] = {
     "mha": lambda rt: _seeded(rt, rt.nn.functional.multi_head_attention_forward),
     "svd_lowrank": lambda rt: _seeded(rt, lambda a, b, **kw: rt.svd_lowrank(a @ b.mT, **kw)),
     "pca_lowrank": lambda rt: _seeded(rt, lambda a, b, **kw: rt.pca_lowrank(a @ b.mT, **kw)),
-    "lstsq": lambda rt: lambda a, b, driver: rt.linalg.lstsq(a, b, driver=driver)[0],
+    "lstsq": lambda rt: lambda a, b, driver: rt.linalg.lstsq(a, b, driver=driver)[:2],
     "pinv": lambda rt: lambda a, b: rt.linalg.pinv(a @ b.mT),
 }

@@ -496,7 +496,7 @@ def dissolved(op: Op, args: tuple[Any, ...]) -> Any:
     outs = args[-n:]
     results = decl.decompose(*args[:-n])  # type: ignore[misc]
     for o, r in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
-        slot("write_out")(o, r)
+        slot("write_out")(o, r, decl.out_rows)
     return outs[0] if n == 1 else outs
 
 

@@ -389,7 +389,7 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
                     "Expected all tensors to be on the same device, but found at least two "
                     f"devices, {o.device} and {r.device}!"
                 )
-            resize_output(o, r.shape, r.stride())
+            resize_output(o, r.shape, None if op.decl.out_rows else r.stride())
             check_no_self_overlap(o)
             copy_into(o, r)
     for o in outs:
@@ -397,10 +397,11 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
     return outs[0] if n == 1 else tuple(outs)
 
 
-def write_out(out: Tensor, result: Tensor) -> None:
-    """What out= of a composite does with the result: resized, converted where allowed, recorded."""
+def write_out(out: Tensor, result: Tensor, rows: bool = False) -> None:
+    """What out= of a composite does with the result: resized (`rows`: to a contiguous tensor),
+    converted where allowed, recorded."""
     check_cast(result.dtype, out.dtype)
-    resize_output(out, result.shape, result.stride())
+    resize_output(out, result.shape, None if rows else result.stride())
     dispatch(slot("copy_op")(), (out, result, False))
 
 

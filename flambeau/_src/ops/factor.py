@@ -5,6 +5,7 @@ Lehmann 2018 for QR. Everything takes batches of matrices in the last two dimens
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -113,13 +114,15 @@ def lu_arrays(a: Any) -> tuple[Any, Any, Any]:
     a = np.array(a)
     *batch, m, n = a.shape
     k = min(m, n)
-    flat = a.reshape(-1, m, n)
-    count = flat.shape[0]
+    count = math.prod(batch)
+    flat = a.reshape(count, m, n)
     pivots = np.zeros((count, k), np.int32)
     info = np.zeros(count, np.int32)
     every = np.arange(count)
     for j in range(k):
-        top = j + np.abs(flat[:, j:, j]).argmax(1) if count else np.zeros(0, np.int64)
+        column = flat[:, j:, j]  # LAPACK takes |re| + |im| for the size of a complex number
+        size = np.abs(column.real) + np.abs(column.imag) if a.dtype.kind == "c" else np.abs(column)
+        top = j + size.argmax(1) if count else np.zeros(0, np.int64)
         pivots[:, j] = top + 1
         swap = flat[every, top].copy()
         flat[every, top] = flat[:, j]
@@ -137,7 +140,7 @@ def permutation(pivots: Any, m: int) -> Any:
     """Row order after the interchanges: LU's row i is row order[i] of the matrix."""
     import numpy as np  # lazy: NumPy is heavy
 
-    flat = pivots.reshape(-1, pivots.shape[-1])
+    flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order = np.broadcast_to(np.arange(m), (flat.shape[0], m)).copy()
     every = np.arange(flat.shape[0])
     for j in range(flat.shape[1]):
@@ -530,10 +533,11 @@ class Cholesky(Opaque):
 
     schema = "cholesky(Tensor self, bool upper=False) -> Tensor"
     out = "out"
+    out_rows = True
 
     def meta(a: Tensor, upper: bool) -> TensorSpec:
         check_matrix(a, "cholesky", square=True, kernel="cholesky_cpu", late=True)
-        return columned(a.shape, a)
+        return columned(a.shape, a) if a.numel() else TensorSpec(a.shape, a.dtype, a.device)
 
     def kernel(out: Tensor, a: Tensor, upper: bool) -> None:
         r, info = _cholesky_arrays(array_of(a), upper)
@@ -719,7 +723,8 @@ class LinalgEigh(Opaque):
         inner = inner - diagonal
         if gl is not None:
             inner = inner + aten.diag_embed(gl)
-        return aten.matmul(v, aten.matmul(inner, v.mH))
+        whole = aten.matmul(v, aten.matmul(inner, v.mH))
+        return (whole + whole.mH) * 0.5  # the matrix is taken for Hermitian
 
 
 class Eigh(Composite):
@@ -751,6 +756,7 @@ class Eig(Opaque):
     schema = "linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)"
     public = ""
     out = "out"
+    out_rows = True
     out_args = ("eigenvalues", "eigenvectors")
     undefined_grads = True
 

@@ -72,6 +72,12 @@ class Inner(Composite):
             )
         return aten.tensordot(a, b, [-1], [-1])
 
+    def decompose_out(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+        if a.dim() and b.dim() and a.shape[-1] == b.shape[-1]:
+            return aten.tensordot(a, b, [-1], [-1], out=out)
+        slot("write_out")(out, Inner.decompose(a, b))
+        return out
+
 
 class Kron(Composite):
     """The Kronecker product."""
@@ -130,6 +136,19 @@ class Tensordot(Composite):
         right = b.permute([*second, *free_b]).reshape([inner, math.prod(size_b)])
         return aten.mm(left, right).reshape([*size_a, *size_b])
 
+    def decompose_out(
+        a: Tensor, b: Tensor, dims_a: Sequence[int], dims_b: Sequence[int], out: Tensor
+    ) -> Tensor:
+        made = Tensordot.decompose(a, b, dims_a, dims_b)
+        if out.dtype is not made.dtype:
+            raise RuntimeError(
+                "tensordot: Expected the output tensor to have dtype "
+                f"{dt.scalar_name(made.dtype)}, but got an output tensor with dtype "
+                f"{dt.scalar_name(out.dtype)}"
+            )
+        slot("write_out")(out, made)
+        return out
+
 
 @overridable
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) -> Tensor:
@@ -168,7 +187,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Tensor | None = None) ->
 
 
 def _plus(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tensor:
-    """beta x + alpha product; with beta 0 what is in x does not count."""
+    """beta x + alpha product; with beta 0 what is in x does not count. Both are numbers of the
+    product's dtype: of integers their fractions are dropped.
+    """
+    if dt.is_integral(product.dtype):
+        beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     return product if beta == 0 else product + (x if beta == 1 else x * beta)
 
@@ -232,10 +255,12 @@ class Addr(Opaque):
         aten.expand(x, shape)
         return TensorSpec(shape, result_type((x, v1, v2)), x.device)
 
+    out_dtype = "cast"
+
     def kernel(out: Tensor, x: Tensor, v1: Tensor, v2: Tensor, beta: Any, alpha: Any) -> None:
         x, v1, v2 = _up(x, v1, v2)
         if out.dtype is dt.bool_:
-            r = aten.logical_and(aten.outer(v1, v2), bool(alpha))
+            r = aten.outer(v1, v2) if alpha else aten.zeros(out.shape, dtype=dt.bool_)
             slot("copy_into")(out, aten.logical_or(r, x) if beta else r)
             return
         slot("copy_into")(out, _plus(x, aten.outer(v1, v2), beta, alpha))
@@ -342,11 +367,17 @@ class Cross(Composite):
     out = "out"
 
     def decompose(a: Tensor, b: Tensor, dim: int | None) -> Tensor:
-        if dim is None:
-            dim = next((i for i, n in enumerate(a.shape) if n == 3), None)
-            if dim is None:
-                raise RuntimeError("no dimension of size 3 in input")
-        return aten.linalg_cross(a, b, dim=dim)
+        return aten.linalg_cross(a, b, dim=_first_of_three(a) if dim is None else dim)
+
+    def decompose_out(a: Tensor, b: Tensor, dim: int | None, out: Tensor) -> Tensor:
+        return aten.linalg_cross(a, b, dim=_first_of_three(a) if dim is None else dim, out=out)
+
+
+def _first_of_three(a: Tensor) -> int:
+    for i, n in enumerate(a.shape):
+        if n == 3:
+            return i
+    raise RuntimeError("no dimension of size 3 in input")
 
 
 class Vecdot(Composite):
@@ -412,6 +443,17 @@ class MultiDot(Composite):
                     f"and {list(m.shape)} cannot be multiplied"
                 )
         return _chain(mats).view(shape)
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        made = MultiDot.decompose(tensors)
+        if out.dtype is not made.dtype:
+            raise RuntimeError(
+                f"multi_dot(): expected out tensor to have dtype {dt.c_name(made.dtype)} but got "
+                f"{dt.c_name(out.dtype)}"
+            )
+        slot("write_out")(out, made)
+        return out
 
 
 def _chain(mats: list[Tensor]) -> Tensor:
@@ -541,6 +583,7 @@ class Tensorinv(Composite):
     schema = "linalg_tensorinv(Tensor self, int ind=2) -> Tensor"
     public = ""
     out = "out"
+    out_rows = True
 
     def decompose(a: Tensor, ind: int) -> Tensor:
         if ind <= 0:
@@ -583,11 +626,10 @@ class LinalgVander(Composite):
     public = ""
 
     def decompose(x: Tensor, n: int | None) -> Tensor:
-        if not x.dim():
-            raise RuntimeError("linalg.vander: Expected x to have at least one dimension.")
-        if n is not None and n <= 1:
-            raise RuntimeError("N must be greater than 1.")
+        x = x if x.dim() else x.unsqueeze(0)
         n = x.shape[-1] if n is None else n
+        if n <= 1:
+            raise RuntimeError("N must be greater than 1.")
         kind = dt.int64 if dt.is_integral(x.dtype) else x.dtype
         powers = x.unsqueeze(-1).expand([*x.shape, n - 1]).cumprod(-1, dtype=kind)
         return aten.cat([powers.new_ones([*powers.shape[:-1], 1]), powers], -1)
@@ -634,7 +676,8 @@ class Trilinear(Opaque):
         parts = [_extents(t, e) for t, e in ((a, ea), (b, eb), (c, ec))]
         for i in range(total):
             if i not in sumdim:
-                shape.append(max(p[i] for p in parts))
+                extents = [p[i] for p in parts]
+                shape.append(max(extents) if min(extents) else 0)
         return TensorSpec(shape, a.dtype, a.device)
 
     whole = True

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.factor import check_floating, check_matrix
@@ -109,7 +110,7 @@ class LinalgMatrixPower(Composite):
         check_matrix(a, "linalg.matrix_power", square=True, types=False)
         if n == 0:
             eye = aten.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-            return eye.expand(a.shape).clone() if a.dim() > 2 else eye
+            return aten.copy_(aten.clone(a, memory_format=layout.contiguous_format), eye)
         if n < 0:
             a, n = aten.linalg_inv(a), -n
         if n == 1:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau._src.core.dtype import int32
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, method, overridable
 from flambeau._src.util.log import warn_once
@@ -115,16 +114,18 @@ def lu(
         "torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex and "
         "will be removed in a future PyTorch release.",
     )
-    if out is not None and not get_infos:
-        out = (*out, aten.empty((0,), dtype=int32, device=A.device))
-    made = aten.linalg_lu_factor_ex(A, pivot=pivot, **_given(out))
-    return tuple(made)[: 3 if get_infos else 2]  # a zero pivot is no error here
+    made = aten._lu_with_info(A, pivot, False)  # a zero pivot is no error here
+    count = 3 if get_infos else 2
+    if out is not None:
+        for given, result in zip(out, tuple(made)[:count], strict=True):
+            given.resize_as_(result).copy_(result)
+        return tuple(out)
+    return made if get_infos else tuple(made)[:count]
 
 
 def lu_method(self: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """See `lu`."""
-    made: tuple[Tensor, ...] = lu(self, pivot=pivot, get_infos=get_infos)
-    return made
+    return tuple(lu(self, pivot=pivot, get_infos=get_infos))
 
 
 FUNCTIONS: dict[str, Any] = {

@@ -32,6 +32,7 @@ class Declaration:
     inplace     derive `name_` (default: kinds decide); a text overrides the derived schema
     out         derive `out=`; a text overrides the derived overload name
     out_dtype   what out= may be: 'exact' the result's dtype, 'cast' what it converts to, 'factory'
+    out_rows    what out= is resized to is contiguous, however the result itself is laid out
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
@@ -64,6 +65,7 @@ class Declaration:
     kind: str = "opaque"
     level: str = "primitive"
     out_dtype: str = "exact"
+    out_rows: bool = False
     inplace: bool | str = False
     out: bool | str = False
     out_args: tuple[str, ...] = ("out",)

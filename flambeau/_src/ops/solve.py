@@ -112,7 +112,10 @@ class SolveEx(Opaque):
 
         batch = list(np.broadcast_shapes(tuple(a.shape[:-2]), tuple(shape[:-2])))
         full = [*batch, *shape[-2:]]
-        result = TensorSpec(full[:-1], a.dtype, a.device) if vector else columned(full, a)
+        if (vector and len(full) == 2) or not left:
+            result = TensorSpec(full[:-1] if vector else full, a.dtype, a.device)
+        else:
+            result = columned(full[:-1] if vector else full, a)
         return (
             result, columned(a.shape, a), TensorSpec(a.shape[:-1], dt.int32, a.device),
             TensorSpec(a.shape[:-2], dt.int32, a.device),
@@ -307,6 +310,7 @@ class CholeskySolve(Opaque):
 
     schema = "cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor"
     out = "out"
+    out_rows = True
 
     def meta(b: Tensor, a: Tensor, upper: bool) -> TensorSpec:
         if b.dim() < 2:
@@ -349,6 +353,7 @@ class CholeskyInverse(Opaque):
 
     schema = "cholesky_inverse(Tensor self, bool upper=False) -> Tensor"
     out = "out"
+    out_rows = True
 
     def meta(a: Tensor, upper: bool) -> TensorSpec:
         check_matrix(
@@ -500,8 +505,8 @@ class LuUnpack(Opaque):
         none = TensorSpec((0,), lu.dtype, lu.device)
         return (
             TensorSpec([*batch, m, m], lu.dtype, lu.device) if pivot else none,
-            columned([*batch, m, k], lu) if data else none,
-            columned([*batch, k, n], lu) if data else none,
+            TensorSpec([*batch, m, k], lu.dtype, lu.device) if data else none,
+            TensorSpec([*batch, k, n], lu.dtype, lu.device) if data else none,
         )
 
     def kernel(outs: Any, lu: Tensor, pivots: Tensor, data: bool, pivot: bool) -> None:
@@ -554,8 +559,8 @@ class Lu(Opaque):
         k = min(m, n)
         return (
             TensorSpec([*batch, m, m], a.dtype, a.device),
-            columned([*batch, m, k], a),
-            columned([*batch, k, n], a),
+            TensorSpec([*batch, m, k], a.dtype, a.device),
+            TensorSpec([*batch, k, n], a.dtype, a.device),
         )
 
     def kernel(outs: Any, a: Tensor, pivot: bool) -> None:
@@ -605,7 +610,8 @@ class LuSolve(Opaque):
                 "linalg.lu_solve: Number of pivots per batch should be same as the dimension of "
                 "the matrix"
             )
-        return columned([*batch_of(lu, b), *b.shape[-2:]], b)
+        shape = [*batch_of(lu, b), *b.shape[-2:]]  # from the right, the transpose is solved for
+        return columned(shape, b) if left else TensorSpec(shape, b.dtype, b.device)
 
     def kernel(
         out: Tensor, lu: Tensor, pivots: Tensor, b: Tensor, left: bool, adjoint: bool
@@ -811,6 +817,7 @@ class Lstsq(Opaque):
     public = ""
     out = "out"
     out_args = ("solution", "residuals", "rank", "singular_values")
+    out_rows = True
     differentiable = (0,)
 
     def meta(a: Tensor, b: Tensor, rcond: Any, driver: Any) -> Any:
