@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau._src import _native
@@ -249,6 +249,8 @@ class Roll(Opaque):
             )
         if not t.numel():
             return TensorSpec(t.shape, t.dtype, t.device, layout.strides_like(t, None))
+        if dims and not t.dim():
+            raise IndexError(f"Dimension specified as {dims[0]} but tensor has no dimensions")
         for d in dims:
             wrap_dim(d, t.dim())
         fmt = suggested_format(t)
@@ -271,8 +273,6 @@ class Roll(Opaque):
         if not dims:
             line = aten.reshape(t, (-1,))
             return aten.reshape(aten.roll(line, shifts, (0,)), t.shape)
-        if not t.dim():
-            return aten.clone(t)
         made = t
         for s, d in zip(shifts, dims, strict=True):
             n = t.shape[d]
@@ -481,6 +481,7 @@ class DiagEmbed(Opaque):
     """The last dimension as the diagonal of two new ones."""
 
     schema = "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor"
+    out = "out"
 
     def meta(t: Tensor, offset: int, dim1: int, dim2: int) -> TensorSpec:
         n = t.dim() + 1
@@ -518,10 +519,24 @@ class Diag(Composite):
     out = "out"
 
     def decompose(self: Tensor, diagonal: int) -> Tensor:
+        return Diag.body(self)(self, diagonal)
+
+    def decompose_out(self: Tensor, diagonal: int, out: Tensor) -> Tensor:
+        body = Diag.body(self)
+        if not dt.can_cast(self.dtype, out.dtype):
+            raise RuntimeError(
+                f"diag: result type {dt.scalar_name(self.dtype)} can't be cast to the desired out= "
+                f"type {dt.scalar_name(out.dtype)}"
+            )
+        return body(self, diagonal, out=out)
+
+    def body(self: Tensor) -> Callable[..., Tensor]:
+        """The operator for self's number of dimensions."""
         n = self.dim()
         if n not in (1, 2):
             raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {n}D")
-        return aten.diag_embed(self, diagonal) if n == 1 else aten.diagonal_copy(self, diagonal)
+        made: Callable[..., Tensor] = aten.diag_embed if n == 1 else aten.diagonal_copy
+        return made
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor(3), -1)

@@ -7,9 +7,13 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
+from flambeau._src.ops.index import Index
 from flambeau._src.ops.kinds import Composite, Opaque, wrap_dim
+from flambeau._src.ops.op import TensorSpec
+from flambeau._src.ops.promote import broadcast_shape
 
 SUM, MEAN, MAX = 0, 1, 2
 
@@ -294,15 +298,66 @@ class UnsafeMaskedIndex(Opaque):
     public = "function"
 
     def decompose(x: Tensor, mask: Tensor, indices: Any, fill: Any) -> Tensor:
-        safe = [
-            i if i is None else aten.clamp(i, -x.shape[d], x.shape[d] - 1)
-            for d, i in enumerate(indices)
-        ]
+        safe = in_range(x, indices)
         if not x.numel():
             got = aten.index(aten.new_ones(x, [max(n, 1) for n in x.shape]), safe)
         else:
             got = aten.index(x, safe)
         return aten.masked_fill(got, aten.logical_not(mask), fill)
+
+    def meta(x: Tensor, mask: Tensor, indices: Any, fill: Any) -> TensorSpec:
+        size = Index.meta(x, indices).shape
+        return TensorSpec(broadcast_shape([mask.shape, size]), x.dtype, x.device)
+
+    def vjp(b: Any, g: Tensor, x: Tensor, mask: Tensor, indices: Any, fill: Any) -> Any:
+        own = None
+        if b.needs[0]:
+            zeros = aten.zeros(x.shape, dtype=g.dtype, device=g.device)
+            own = aten._unsafe_masked_index_put_accumulate(zeros, mask, indices, g)
+        return own, None, [None] * len(indices)
+
+    def samples(s: Any) -> Iterator[Any]:
+        mask = s.ints((3, 2), 0, 2) > 0
+        yield s.sample(s.tensor((3, 4)), mask, [s.ints((3, 1), -9, 9), s.ints(2, -9, 9)], 0)
+        yield s.sample(s.tensor((3, 4)), s.ints((3, 2), 0, 2) > 0, [None, s.ints(2, -9, 9)], 2)
+
+
+def in_range(x: Tensor, indices: Any) -> list[Any]:
+    """The indices, those beyond x moved to its edges."""
+    return [
+        i if i is None else aten.clamp(i, -x.shape[d], x.shape[d] - 1)
+        for d, i in enumerate(indices)
+    ]
+
+
+class UnsafeMaskedIndexPut(Opaque):
+    """self with values added at indices where the mask is set; the others may be anything."""
+
+    schema = (
+        "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, "
+        "Tensor values) -> Tensor"
+    )
+    node_name = "UnsafeMaskedIndexPutAccumulate"
+    public = "function"
+
+    def decompose(x: Tensor, mask: Tensor, indices: Any, values: Tensor) -> Tensor:
+        if not x.numel():
+            return aten.clone(x)
+        kept = aten.masked_fill(values, aten.logical_not(mask), 0)
+        return aten._unsafe_index_put(x, in_range(x, indices), kept, True)
+
+    def meta(x: Tensor, mask: Tensor, indices: Any, values: Tensor) -> TensorSpec:
+        return TensorSpec(x.shape, x.dtype, x.device, layout.strides_like(x, None))
+
+    def vjp(b: Any, g: Tensor, x: Tensor, mask: Tensor, indices: Any, values: Tensor) -> Any:
+        part = aten._unsafe_masked_index(g, mask, indices, 0) if b.needs[-1] else None
+        return g, None, [None] * len(indices), part
+
+    def samples(s: Any) -> Iterator[Any]:
+        mask = s.ints((3, 2), 0, 2) > 0
+        yield s.sample(
+            s.tensor((3, 4)), mask, [s.ints((3, 1), -9, 9), s.ints(2, -9, 9)], s.tensor((3, 2))
+        )
 
 
 class NoTraining(Opaque):

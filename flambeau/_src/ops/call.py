@@ -57,7 +57,12 @@ def call_packet(
         return slot("function_layer")(
             function, args, kwargs if out is None else {**kwargs, "out": out}
         )
-    if out is not None:
+    if out is not None and op.out_op is None and isinstance(out, (tuple, list)):
+        try:  # an overload of its own, into as many tensors as there are results
+            op, bound = resolve(packet, args, given)
+        except TypeError:
+            raise refusal(packet, function, args, given) from None
+    elif out is not None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         many = len(op.decl.out_args)
         if op.out_op is None or not all(isinstance(o, Tensor) for o in outs):
@@ -262,7 +267,9 @@ def check_writable(t: Any) -> None:
 
 def overlaps_itself(t: Tensor) -> bool:
     """Whether two elements may share bytes (an expanded dimension)."""
-    return any(s > 1 and st == 0 for s, st in zip(t.shape, t.stride(), strict=True))
+    if not any(s > 1 and st == 0 for s, st in zip(t.shape, t.stride(), strict=True)):
+        return False
+    return bool(t.numel())
 
 
 def check_no_self_overlap(t: Tensor) -> None:

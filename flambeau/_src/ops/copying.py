@@ -263,7 +263,8 @@ class Zero(Declaration):
     whole = True
     kind = "copy"
     inplace = True
-    public = "method"
+    public = ""
+    public_inplace = "function, method"
 
     def decompose(self: Tensor) -> Tensor:
         return aten.full_like(self, 0)

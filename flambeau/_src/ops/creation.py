@@ -16,7 +16,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable, requiring, resize_output
 from flambeau._src.ops.copying import fill_with
 from flambeau._src.ops.op import Declaration, TensorSpec
-from flambeau._src.ops.promote import number_type
+from flambeau._src.ops.promote import number_type, overflow
 
 OPTIONS = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None"
 LIKE = OPTIONS + ", MemoryFormat? memory_format=None"
@@ -117,8 +117,23 @@ class EmptyPermuted(Factory):
         return _unset(EmptyPermuted.meta(size, order, dtype, layout_, device, pin), pin)
 
     def meta(size: Any, order: Any, dtype: Any, layout_: Any, device: Any, pin: Any) -> TensorSpec:
+        n = len(size)
         s = spec(size, dtype, layout_, device)
-        stride, c = [0] * len(size), 1
+        if n != len(order):
+            raise RuntimeError(
+                "Number of dimensions in size does not match the length of the physical_layout; "
+                f"i.e. len(size) = {n} is not equal to len(physical_layout) = {len(order)}"
+            )
+        for at, i in enumerate(order):
+            if not 0 <= i < n:
+                raise RuntimeError(
+                    f"Dimension out of range (expected to be between 0 and {n - 1}, but got {i} at "
+                    f"index {at}).  NB: negative dims not currently supported; file an issue if "
+                    "you want it."
+                )
+            if i in order[:at]:
+                raise RuntimeError("Duplicate dim not allowed")
+        stride, c = [0] * n, 1
         for i in reversed(order):
             stride[i] = c
             c *= max(size[i], 1)
@@ -673,16 +688,8 @@ def _store(t: Tensor, i: int, v: Any, dtype: Any) -> None:
         low = -(2 ** (8 * dtype.itemsize - 1)) if dtype.is_signed else 0
         high = 2 ** (8 * dtype.itemsize - (1 if dtype.is_signed else 0))
         if not low <= v < high:
-            raise RuntimeError(
-                f"value cannot be converted to type {_CTYPES[dtype.name]} without overflow"
-            )
+            raise overflow(dtype)
     _native.store(t, i, v)
-
-
-_CTYPES = {
-    "uint8": "uint8_t", "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t",
-    "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t",
-}  # fmt: skip
 
 
 def _device_arg(device: Any) -> Any:

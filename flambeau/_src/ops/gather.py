@@ -898,7 +898,7 @@ class Put(Written):
     """self with source written (or added) at places of the flattened tensor."""
 
     schema = "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor"
-    public = "method"
+    public_inplace = "method"
     dense = True
 
     def check(t: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> None:

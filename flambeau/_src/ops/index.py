@@ -14,11 +14,11 @@ from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.size import Size
 from flambeau._src.core.symint import SymInt
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, overridable
-from flambeau._src.ops.gather import INDEX_TYPES, Written, dense_copy, owned
+from flambeau._src.ops.call import aten, check_no_self_overlap, overridable
+from flambeau._src.ops.gather import INDEX_TYPES, Written, check_apart, dense_copy, owned
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise
 from flambeau._src.ops.op import Declaration, TensorSpec
-from flambeau._src.ops.promote import broadcast_shape
+from flambeau._src.ops.promote import broadcast_shape, check_number
 from flambeau._src.ops.strided import to_dtype_of
 from flambeau._src.ops.views import sum_to
 
@@ -466,12 +466,6 @@ class IndexPutImpl(IndexPut):
 # ---- masks ----
 
 
-_VALUE_NAMES = {
-    "float32": "float", "float64": "double", "int64": "int64_t", "float16": "at::Half",
-    "bfloat16": "at::BFloat16",
-}  # fmt: skip
-
-
 class _MaskedFill(Pointwise):
     """Shared by both overloads: a contiguous result of self's dtype; the mask is boolean."""
 
@@ -492,9 +486,10 @@ class _MaskedFill(Pointwise):
                 "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.dim()} dimension(s)."
             )
-        if isinstance(value, complex) and not t.dtype.is_complex:
-            name = _VALUE_NAMES.get(t.dtype.name, t.dtype.name)
-            raise RuntimeError(f"value cannot be converted to type {name} without overflow")
+        if not isinstance(value, Tensor):
+            check_number(value, t.dtype)
+        elif value.dtype is not t.dtype and not value.untyped_storage().is_fake:
+            check_number(value.item(), t.dtype)
         return TensorSpec(shape, t.dtype, t.device)
 
 
@@ -535,6 +530,14 @@ class MaskedSelect(Opaque):
     schema = "masked_select(Tensor self, Tensor mask) -> Tensor"
     out = "out"
     whole = True
+
+    def compute_out(op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        (target,), (t, mask) = outs, args
+        if mask.dtype is dt.bool_ and target.dtype is not t.dtype:
+            raise RuntimeError("masked_select(): self and result must have the same scalar type")
+        check_no_self_overlap(target)
+        check_apart(target, args)
+        return False
 
     def decompose(t: Tensor, mask: Tensor) -> Tensor:
         if mask.dtype is not dt.bool_:
@@ -691,6 +694,14 @@ class Nonzero(Declaration):
     differentiable = False
     out = "out"
 
+    def compute_out(op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        if outs[0].dtype is not dt.int64:
+            raise RuntimeError(
+                "nonzero: Expected out tensor to have scalar type Long but got scalar type"
+                + dt.scalar_name(outs[0].dtype)
+            )
+        return False
+
     def run(t: Tensor) -> Tensor:
         mask = t if t.dtype is dt.bool_ else aten.ne(t, 0)
         if not t.dim():
@@ -770,13 +781,16 @@ def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
             raise TypeError(f"expected 'shape' sequence to only contain ints, but got {type(size)}")
     if any(size < 0 for size in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
-    if not indices.numel():  # extents may be 0 then
-        return tuple(indices.to(dt.int64) for _ in sizes)
+    if not sizes:
+        return ()
+    at = indices.to(dt.int64)
+    if not at.numel():  # extents may be 0 then
+        return tuple(aten.stack([at] * len(sizes), -1).unbind(-1))
     out, step = [], 1
     for size in reversed(sizes):
-        out.append(indices.div(step, rounding_mode="floor").remainder(size))
+        out.append(at.div(step, rounding_mode="floor").remainder(size))
         step = step * size
-    return tuple(reversed(out))
+    return tuple(aten.stack(out[::-1], -1).unbind(-1))  # side by side in memory, as in torch
 
 
 FUNCTIONS: dict[str, Any] = {"unravel_index": unravel_index}

@@ -14,6 +14,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, dispatch
 from flambeau._src.ops.creation import tensor
 from flambeau._src.ops.op import packet
+from flambeau._src.ops.promote import check_number
 from flambeau._src.ops.views import LAST, unknown
 
 _PUBLIC = state.FUNCTION | state.FUNCTION_MODE
@@ -230,21 +231,11 @@ def as_value(self: Tensor, value: Any) -> Tensor:
                 f"can't assign a {type(value).__name__} to a {dt.type_name(self.dtype)}"
             )
         plain = item()
-    if isinstance(plain, complex) and not self.dtype.is_complex:
-        raise RuntimeError(
-            f"value cannot be converted to type {_C_NAMES.get(self.dtype.name, self.dtype.name)} "
-            "without overflow"
-        )
+    narrow = self.dtype in (dt.float16, dt.bfloat16)  # by way of double: too much becomes infinite
+    check_number(plain, dt.float64 if narrow else self.dtype)
     made = _native.empty((), self.dtype, _native.cpu)
     slot("fill_with")(made, plain)
     return fresh_data(made)
-
-
-_C_NAMES = {
-    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int", "bool": "bool",
-    "float16": "at::Half", "bfloat16": "at::BFloat16", "uint8": "uint8_t", "int8": "int8_t",
-    "int16": "int16_t",
-}  # fmt: skip
 
 
 def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:

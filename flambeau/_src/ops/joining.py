@@ -158,6 +158,86 @@ class Cat(Joined):
         yield s.sample([s.tensor((2, 3, 4, 5)), s.tensor((2, 1, 4, 5))], 1)
 
 
+def _chunk_dim(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> int:
+    """dim from the front, where the arguments are what `_chunk_cat` takes."""
+    if num_chunks < 1:
+        raise RuntimeError("_chunk_cat expects positive num_chunks")
+    if not tensors:
+        raise RuntimeError("_chunk_cat expects a non-empty input tensor list")
+    first = tensors[0]
+    for t in tensors:
+        if not t.numel():
+            raise RuntimeError("_chunk_cat expects non-empty tensor")
+        if t.dtype is not first.dtype:
+            raise RuntimeError("_chunk_cat expects all input tensors with the same dtype")
+    if all(t.dim() == first.dim() for t in tensors):
+        dim = wrap_dim(dim, first.dim())
+    elif dim < 0:
+        raise RuntimeError(
+            "_chunk_cat expects non-negative dim when input tensors have different ndims"
+        )
+    for t in tensors:
+        if dim >= t.dim():
+            raise RuntimeError("_chunk_cat expects dim < ndim for all input tensors")
+        if t.shape[:dim] != first.shape[:dim]:
+            raise RuntimeError(
+                "_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors"
+            )
+    return dim
+
+
+def _chunk_rows(t: Tensor, d: int, count: int) -> Tensor:
+    """t filled with zeros up to a multiple of count along d: (*before d, count, all the rest)."""
+    missing = -t.shape[d] % count
+    if missing:
+        t = aten.constant_pad_nd(t, [0, 0] * (t.dim() - d - 1) + [0, missing], 0)
+    return aten.reshape(t, (*t.shape[:d], count, -1))
+
+
+class ChunkCat(Joined):
+    """Each tensor in num_chunks rows along dim (the last ones filled with zeros); these side by
+    side: (*before dim, num_chunks, all the rest). FSDP lays out gradients so."""
+
+    schema = "_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor"
+    public = "function"
+    no_formula = True
+
+    @classmethod
+    def fast(cls, op: Any) -> Any:
+        return None
+
+    @staticmethod
+    def meta(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> TensorSpec:
+        d, first = _chunk_dim(tensors, dim, num_chunks), tensors[0]
+        wide = 0
+        for t in tensors:
+            part = -(-t.shape[d] // num_chunks)
+            for s in t.shape[d + 1 :]:
+                part = part * s
+            wide = wide + part
+        return TensorSpec((*first.shape[:d], num_chunks, wide), first.dtype, first.device)
+
+    def kernel(out: Tensor, tensors: Sequence[Tensor], dim: int, num_chunks: int) -> None:
+        d = _chunk_dim(tensors, dim, num_chunks)
+        cat_into(out, [_chunk_rows(t, d, num_chunks) for t in tensors], d + 1)
+
+    @staticmethod
+    def decompose(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+        d = _chunk_dim(tensors, dim, num_chunks)
+        return aten.cat([_chunk_rows(t, d, num_chunks) for t in tensors], d + 1)
+
+    def samples(s: Any) -> Any:
+        yield s.sample([s.tensor((3, 2)), s.tensor((1, 4, 2))], 0, 2)
+        yield s.sample([s.tensor((2, 3, 3)), s.tensor((2, 3, 7))], 1, 3)
+        yield s.sample([s.tensor((2, 3)), s.tensor((2, 7))], -1, 5)
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        x = s.tensor((2, 3))
+        yield s.error(RuntimeError, "expects positive num_chunks", [x], 0, 0)
+        yield s.error(RuntimeError, "expects non-negative dim", [x, s.tensor(4)], -1, 3)
+        yield s.error(RuntimeError, "expects dim < ndim", [x, s.tensor(4)], 1, 3)
+
+
 class Concat(Composite):
     """See cat."""
 
@@ -168,6 +248,10 @@ class Concat(Composite):
     @staticmethod
     def decompose(tensors: Sequence[Tensor], dim: int) -> Tensor:
         return aten.cat(tensors, dim)
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], dim: int, out: Tensor) -> Tensor:
+        return aten.cat(tensors, dim, out=out)
 
 
 class Concatenate(Composite):
@@ -180,6 +264,10 @@ class Concatenate(Composite):
     @staticmethod
     def decompose(tensors: Sequence[Tensor], dim: int) -> Tensor:
         return aten.cat(tensors, dim)
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], dim: int, out: Tensor) -> Tensor:
+        return aten.cat(tensors, dim, out=out)
 
 
 def _unsqueezed(t: Tensor, d: int) -> Tensor:
@@ -272,9 +360,18 @@ class HStack(Composite):
 
     @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
+        return aten.cat(*HStack.operands(tensors))
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        return aten.cat(*HStack.operands(tensors), out=out)
+
+    @staticmethod
+    def operands(tensors: Sequence[Tensor]) -> tuple[list[Tensor], int]:
+        """What cat is called with."""
         _nonempty(tensors, "hstack")
         rows = aten.atleast_1d(tensors)
-        return aten.cat(list(rows), 0 if rows[0].dim() == 1 else 1)
+        return list(rows), 0 if rows[0].dim() == 1 else 1
 
     def samples(s: Any) -> Any:
         yield s.sample([s.tensor((2, 3)), s.tensor((2, 1))])
@@ -292,6 +389,11 @@ class VStack(Composite):
         _nonempty(tensors, "vstack")
         return aten.cat(list(aten.atleast_2d(tensors)), 0)
 
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        _nonempty(tensors, "vstack")
+        return aten.cat(list(aten.atleast_2d(tensors)), 0, out=out)
+
     def samples(s: Any) -> Any:
         yield s.sample([s.tensor(3), s.tensor((2, 3))])
 
@@ -307,6 +409,10 @@ class RowStack(Composite):
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         return aten.vstack(tensors)
 
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        return aten.vstack(tensors, out=out)
+
 
 class DStack(Composite):
     """One behind the other, along dimension 2."""
@@ -319,6 +425,11 @@ class DStack(Composite):
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
         _nonempty(tensors, "dstack")
         return aten.cat(list(aten.atleast_3d(tensors)), 2)
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        _nonempty(tensors, "dstack")
+        return aten.cat(list(aten.atleast_3d(tensors)), 2, out=out)
 
     def samples(s: Any) -> Any:
         yield s.sample([s.tensor((2, 3)), s.tensor((2, 3))])
@@ -333,10 +444,17 @@ class ColumnStack(Composite):
 
     @staticmethod
     def decompose(tensors: Sequence[Tensor]) -> Tensor:
+        return aten.hstack(ColumnStack.columns(tensors))
+
+    @staticmethod
+    def decompose_out(tensors: Sequence[Tensor], out: Tensor) -> Tensor:
+        return aten.hstack(ColumnStack.columns(tensors), out=out)
+
+    @staticmethod
+    def columns(tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors, vectors as columns."""
         _nonempty(tensors, "column_stack")
-        return aten.hstack(
-            [aten.reshape(t, (t.numel(), 1)) if t.dim() <= 1 else t for t in tensors]
-        )
+        return [aten.reshape(t, (t.numel(), 1)) if t.dim() <= 1 else t for t in tensors]
 
     def samples(s: Any) -> Any:
         yield s.sample([s.tensor(3), s.tensor((3, 2))])

@@ -16,7 +16,12 @@ from flambeau._src.util.log import warn_once
 @overridable
 def nonzero(input: Tensor, *, out: Any = None, as_tuple: bool = False) -> Any:
     """Where input is not zero: a row of indices each, or (as_tuple) a tensor a dimension."""
+    if out is not None and not isinstance(out, Tensor):
+        kind = type(out).__name__
+        raise TypeError(f"nonzero(): argument 'out' must be Tensor, not {kind}")
     if as_tuple:
+        if out is not None:
+            raise RuntimeError("nonzero does not support the out kwarg when as_tuple is True")
         return aten.nonzero_numpy(input)
     return aten.nonzero(input) if out is None else aten.nonzero(input, out=out)
 

@@ -34,6 +34,7 @@ class Declaration:
     out_dtype   what out= may be: 'exact' the result's dtype, 'cast' what it converts to, 'factory'
     out_rows    what out= is resized to is contiguous, however the result itself is laid out
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
+    public_inplace   where the in-place form's does (None: where `public` says)
     aliases     further public names of the very same function
     numbers     Python numbers are taken where a Tensor is asked for
     old_form    torch also knows a deprecated way of calling it (error messages tell)
@@ -70,6 +71,7 @@ class Declaration:
     out: bool | str = False
     out_args: tuple[str, ...] = ("out",)
     public: str = "function, method"
+    public_inplace: str | None = None
     aliases: tuple[str, ...] = ()
     numbers: bool = False
     old_form: bool = False
@@ -367,11 +369,12 @@ class Packet:
         """Whether its operators make tensors from options (dtype, device, …)."""
         return self.kind in ("factory", "like")
 
-    def enter(self, op: Op) -> None:
+    def enter(self, op: Op, public: str | None = None) -> None:
         """Add an overload. Until one is there or expected, the packet is no more than its name."""
         if not self._entered and not self.homes:
             decl = op.decl
-            self.kind, self.public, self.aliases = decl.kind, decl.public, decl.aliases
+            self.kind, self.aliases = decl.kind, decl.aliases
+            self.public = decl.public if public is None else public
         self._entered.append(op)
 
     def remove(self, op: Op) -> None:
@@ -420,7 +423,8 @@ def declare(cls: type[Declaration]) -> None:
         packet(op.name, op.namespace).enter(op)
         cls.ops.append(op)
         if cls.inplace:
-            packet(op.name + "_", op.namespace).enter(_LazyInplace(op))  # type: ignore[arg-type]
+            lazy: Any = _LazyInplace(op)
+            packet(op.name + "_", op.namespace).enter(lazy, cls.public_inplace)
     cls.op = cls.ops[0]
 
 

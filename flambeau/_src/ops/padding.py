@@ -226,7 +226,8 @@ def _border(name: str, dims: int, place: Any, reach: bool) -> None:
         return getattr(aten, back)(g, t, padding)
 
     def second(b: Any, gg: Tensor, g: Tensor, t: Tensor, padding: Any) -> Any:
-        return getattr(aten, full)(gg, padding), None
+        none = aten.zeros_like(t) if b.needs[1] else None  # t's extents alone count
+        return getattr(aten, full)(gg, padding), none
 
     def samples(s: Any) -> Any:
         yield s.sample(s.tensor((2, 3, *[4] * dims)), (1, 2) * dims)

@@ -4,6 +4,7 @@ category (bool < int < float < complex) is higher."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -79,3 +80,49 @@ def broadcast_shape(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
                 )
             out[-i] = want
     return tuple(out)
+
+
+# ---- numbers that a dtype cannot hold ----
+
+_LARGEST = {
+    "float16": 65504.0, "complex32": 65504.0, "bfloat16": 255 * 2.0**120,
+    "float32": (2 - 2.0**-23) * 2.0**127, "complex64": (2 - 2.0**-23) * 2.0**127,
+}  # fmt: skip
+_C_NAMES = {
+    "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "uint8": "uint8_t",
+    "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "float16": "c10::Half",
+    "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
+    "complex32": "c10::complex<c10::Half>", "complex64": "c10::complex<float>",
+    "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def overflow(dtype: dt.dtype) -> RuntimeError:
+    """torch's refusal of a number that dtype cannot hold."""
+    name = _C_NAMES.get(dtype.name, dtype.name)
+    return RuntimeError(f"value cannot be converted to type {name} without overflow")
+
+
+def check_number(value: Any, dtype: dt.dtype) -> None:
+    """Raise RuntimeError for a number outside dtype's range. Fractions are dropped, infinities and
+    NaN are values of floating dtypes, and whole negative numbers wrap around in unsigned ones."""
+    if dtype is dt.bool_ or not isinstance(value, (int, float, complex)):
+        return
+    if isinstance(value, complex):
+        if not dtype.is_complex and value.imag != 0:
+            raise overflow(dtype)
+        parts: tuple[float, ...] = (value.real, value.imag)
+    else:
+        parts = (value,)
+    for x in parts:
+        if not _holds(x, dtype):
+            raise overflow(dtype)
+
+
+def _holds(x: float, dtype: dt.dtype) -> bool:
+    if dtype.is_complex or dtype.is_floating_point:
+        largest = _LARGEST.get(dtype.name)
+        return largest is None or math.isinf(x) or math.isnan(x) or abs(x) <= largest
+    most = 2 ** (8 * dtype.itemsize - dtype.is_signed) - 1
+    least = -most - 1 if dtype.is_signed else -most if isinstance(x, int) else 0
+    return least <= x <= most

@@ -16,7 +16,7 @@ from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.promote import broadcast_shape
-from flambeau._src.ops.strided import AsStrided, as_copy
+from flambeau._src.ops.strided import AsStrided, as_copies, as_copy
 
 call_bits = _native.call_bits
 _PUBLIC = state.FUNCTION | state.FUNCTION_MODE
@@ -27,6 +27,9 @@ for _view in (
     v.ViewAsReal, v.ViewAsComplex, AsStrided,
 ):  # fmt: skip
     as_copy(_view)
+as_copies(v.Split, resizes=False)
+as_copies(v.SplitWithSizes)
+as_copies(v.Unbind)
 
 
 class FastComposite(Composite):

@@ -9,11 +9,26 @@ from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, copy_into, dispatch, overlaps_itself
+from flambeau._src.ops.call import (
+    aten,
+    check_out_dtype,
+    copy_into,
+    dispatch,
+    overlaps_itself,
+    resize_output,
+)
 from flambeau._src.ops.copying import check_expands, fill_with
 from flambeau._src.ops.kinds import Opaque, View, cast, wrap_dim
 from flambeau._src.ops.op import NODE_NUMBERS, Declaration, TensorSpec
-from flambeau._src.ops.views import Diagonal, Geometry, ReshapedInPlace, Select, Slice, Unfold
+from flambeau._src.ops.views import (
+    Diagonal,
+    Geometry,
+    MultiView,
+    ReshapedInPlace,
+    Select,
+    Slice,
+    Unfold,
+)
 
 
 def extent(size: Sequence[int], stride: Sequence[int]) -> int:
@@ -455,6 +470,68 @@ def as_copy(of: type[View], overload_of_out: bool | str = True) -> type[ViewCopy
         "differentiable": of.differentiable, "out": overload_of_out, "__module__": __name__,
     }  # fmt: skip
     return type(of.__name__ + "Copy", (ViewCopy,), body)
+
+
+class ViewCopies(Declaration):
+    """What several views show, each in fresh contiguous bytes. `of` declares the views."""
+
+    kind = "copy"
+    public = "function"
+    of: type[MultiView]
+
+    @classmethod
+    def infer(cls, op: Any, args: tuple[Any, ...]) -> tuple[TensorSpec, ...]:
+        t = args[0]
+        return tuple(TensorSpec(size, t.dtype, t.device) for size, _, _ in cls.of.views(*args))
+
+    @classmethod
+    def compute(cls, op: Any, outs: tuple[Tensor, ...], args: tuple[Any, ...]) -> None:
+        for out, geometry in zip(outs, cls.of.views(*args), strict=True):
+            copy_into(out, _native.alias(Tensor, args[0], *geometry))
+
+
+def as_copies(of: type[MultiView], resizes: bool = True) -> None:
+    """Declare `name_copy` beside the views `name`, and its overload that writes into a list.
+    `resizes`: whether what is written may have another shape or dtype before."""
+    head, _, rest = of.schema.partition("(")
+    name, dot, overload = head.partition(".")
+    args = rest.rpartition(") ->")[0].replace("Tensor(a -> *)", "Tensor")
+    into = f"{overload}_out" if overload else "out"
+
+    def decompose(*args: Any) -> list[Tensor]:
+        parts = dispatch(of.op, args)
+        return [aten.clone(t, memory_format=layout.contiguous_format) for t in parts]
+
+    def run(t: Tensor, *rest: Any) -> None:
+        outs, parts = rest[-1], of.views(t, *rest[:-1])
+        if len(outs) != len(parts):
+            where = f"{name}_copy_{into}" + ("" if resizes else "()")
+            raise RuntimeError(
+                f"{where} expected an out= argument of size {len(parts)}, got size {len(outs)}"
+            )
+        for out, geometry in zip(outs, parts, strict=True):
+            if resizes:
+                check_out_dtype(made.op, t.dtype, out.dtype)
+                resize_output(out, geometry[0])
+            if out.device != t.device:
+                raise RuntimeError(
+                    f"Attempting to copy from device {t.device} to device {out.device}, but "
+                    "cross-device copies are not allowed!"
+                )
+            shown = _native.alias(Tensor, t, *geometry)
+            check_expands(shown, out.shape)
+            copy_into(out, shown)
+
+    both = {"kind": "copy", "public": "function", "__module__": __name__}
+    made = type(of.__name__ + "Copy", (ViewCopies,), both | {
+        "schema": f"{name}_copy{dot}{overload}({args}) -> Tensor[]", "of": of, "vjp": of.vjp,
+        "node_name": "".join(p.capitalize() for p in name.split("_")) + "Backward0_copy",
+        "decompose": decompose, "samples": of.samples, "__doc__": f"Copies of what {name} shows.",
+    })  # fmt: skip
+    type(of.__name__ + "CopyOut", (Declaration,), both | {
+        "schema": f"{name}_copy.{into}({args}, *, Tensor(a!)[] out) -> ()", "run": run,
+        "differentiable": False, "__doc__": f"Copies of what {name} shows, into tensors given.",
+    })  # fmt: skip
 
 
 class NarrowCopy(Declaration):
