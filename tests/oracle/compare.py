@@ -50,6 +50,8 @@ class Judge:
                     return f"{at}: fields {ours['f']}, torch has {theirs['f']}"
                 inner = ref["v"] if isinstance(ref, dict) and "v" in ref else None
                 return self.items(ours["v"], theirs["v"], inner, at)
+            if kind == "dict":
+                return self.entries(ours["v"], theirs["v"], ref, at)
             return None if ours == theirs or _both_nan(ours, theirs) else (
                 f"{at}: {ours}, torch has {theirs}"
             )  # fmt: skip
@@ -68,6 +70,18 @@ class Judge:
         refs = ref if ref is not None and len(ref) == len(theirs) else [None] * len(theirs)
         for number, (a, b, c) in enumerate(zip(ours, theirs, refs, strict=True)):
             reason = self.tree(a, b, c, f"{at}[{number}]")
+            if reason:
+                return reason
+        return None
+
+    def entries(self, ours: Any, theirs: Any, ref: Any, at: str) -> str | None:
+        """First difference between two dictionaries: the keys in their order, then the values."""
+        mine, wanted = [k for k, _ in ours], [k for k, _ in theirs]
+        if mine != wanted:
+            return f"{at}: keys {mine}, torch has {wanted}"
+        refs = {str(k): v for k, v in ref["v"]} if isinstance(ref, dict) and "v" in ref else {}
+        for (key, a), (_, b) in zip(ours, theirs, strict=True):
+            reason = self.tree(a, b, refs.get(str(key)), f"{at}[{key!r}]")
             if reason:
                 return reason
         return None

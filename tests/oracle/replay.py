@@ -292,6 +292,10 @@ def _describe(node: wire.Node) -> str:
         return f"{node['dt']}{node['sz']}{strides}{offset}"
     if node["k"] == "tuple":
         return f"({', '.join(_describe(item) for item in node['v'])})"
+    if node["k"] == "dict":
+        return f"{{{', '.join(f'{key}={_describe(item)}' for key, item in node['v'])}}}"
+    if node["k"] == "made":
+        return f"{node['cls']}({', '.join(_describe(item) for item in node['v'])})"
     return str(node.get("v", node["k"]))
 
 
@@ -348,10 +352,14 @@ def replay_file(rt: ModuleType, path: Path, keep: int = KEEP, only: int | None =
     return {"counts": tally.counts, "failures": tally.failures, "dropped": dropped}
 
 
-def worker(runtime: str, keep: int, runner: str = "", limit: int = 0) -> None:
+def worker(
+    runtime: str, keep: int, runner: str = "", limit: int = 0,
+    replayer: str = "tests.oracle.compiled",
+) -> None:  # fmt: skip
     """Read file names on standard input, answer one JSON line each.
 
-    With a `runner`, the calls are compiled by it and judged against eager (`compiled.py`).
+    With a `runner` the file is `replayer`'s to judge: `compiled.py` has it compile the calls and
+    compares them with eager.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the runtime prints must not be taken for an answer
@@ -359,11 +367,11 @@ def worker(runtime: str, keep: int, runner: str = "", limit: int = 0) -> None:
     if hasattr(rt, "set_num_threads"):
         rt.set_num_threads(1)
     if runner:
-        compiled = importlib.import_module("tests.oracle.compiled")
+        judge = importlib.import_module(replayer)
     for line in sys.stdin:
         path = Path(line.strip())
         if runner:
-            result = compiled.replay_file(rt, path, runner, limit, keep)
+            result = judge.replay_file(rt, path, runner, limit, keep)
         else:
             result = replay_file(rt, path, keep)
         answers.write(json.dumps(result) + "\n")
@@ -372,7 +380,7 @@ def worker(runtime: str, keep: int, runner: str = "", limit: int = 0) -> None:
 
 if __name__ == "__main__":
     if "--worker" in sys.argv:
-        worker(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+        worker(sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), sys.argv[6])
     else:
         from tests.oracle.run import main  # lazy: a worker needs none of it
 

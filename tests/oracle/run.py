@@ -35,6 +35,7 @@ class Worker:
     keep: int
     runner: str = ""  # compile the calls with it; see compiled.py
     limit: int = 0  # samples of a file, 0 for all; only with a runner
+    replayer: str = "tests.oracle.compiled"  # with a runner: whose `replay_file` it is
     path: str = ""  # a further place to import the runtime from
     process: subprocess.Popen[str] | None = None
     log: list[str] = field(default_factory=list)
@@ -61,7 +62,7 @@ class Worker:
     def _running(self) -> subprocess.Popen[str]:
         if self.process is None:
             command = [sys.executable, "-m", "tests.oracle.replay", "--worker", self.runtime,
-                       str(self.keep), self.runner, str(self.limit)]  # fmt: skip
+                       str(self.keep), self.runner, str(self.limit), self.replayer]  # fmt: skip
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 text=True, cwd=REPOSITORY, env=os.environ | {"PYTHONPATH": self.path},
@@ -116,7 +117,7 @@ class Progress:
 
 def run_all(
     paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0,
-    timeout: float = TIMEOUT,
+    timeout: float = TIMEOUT, replayer: str = "tests.oracle.compiled",
 ) -> Results:  # fmt: skip
     """Replay all files, `jobs` at a time, the biggest first."""
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -127,7 +128,7 @@ def run_all(
     progress = Progress(len(paths))
 
     def serve() -> None:
-        worker = Worker(runtime, keep, runner, limit)
+        worker = Worker(runtime, keep, runner, limit, replayer)
         while True:
             try:
                 path = waiting.get_nowait()
