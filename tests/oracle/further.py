@@ -166,6 +166,7 @@ def _seeded(rt: ModuleType, fn: Callable[..., Any]) -> Callable[..., Any]:
 def _max_pool_backward(rt: ModuleType, x: Any, **kw: Any) -> Any:
     """The gradient of a pooling whose result had ones as its gradient."""
     options = {"stride": (), "padding": (0,), "dilation": (1,), "ceil_mode": False} | kw
+    options["stride"] = options["kernel_size"] if options["stride"] is None else options["stride"]
     out, at = rt.nn.functional.max_pool2d_with_indices(
         x, options["kernel_size"], options["stride"], options["padding"], options["dilation"],
         options["ceil_mode"], return_indices=True,

@@ -71,7 +71,10 @@ class GridSampler(Composite):
 
 
 def _clipped(c: Tensor, size: int) -> Tensor:
-    return aten.clamp(c, 0, size - 1)
+    """Within the image. On its very border nothing pulls any more, and NaN is its first pixel."""
+    last = aten.scalar_tensor(size - 1, dtype=c.dtype, device=c.device)
+    zero = aten.zeros((), dtype=c.dtype, device=c.device)
+    return aten.where(c > 0, aten.where(c < size - 1, c, last), zero)
 
 
 def _reflected(c: Tensor, size: int, align: bool) -> Tensor:
@@ -204,12 +207,16 @@ def _samplers(n: int) -> None:
         g: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, align: bool, mask: Any
     ) -> Any:
         wanted = (bool(mask[0]), True)
-        with state.Resumed(state.RECORD | state.COMPOSITE):  # also as a kernel, below all layers
+        if state.get_suspended() & state.RECORD:  # a kernel; else gradients go through this again
+            x, grid = x.detach(), grid.detach()
+        with state.Resumed(state.RECORD | state.COMPOSITE):
             found = slot("vjp_by_decomposition")(
-                forward.op, wanted, (g,), (x.detach(), grid.detach(), mode, padding, align)
+                forward.op, wanted, (g,), (x, grid, mode, padding, align)
             )
         of_x, of_grid = found
-        return of_x, aten.zeros_like(grid) if of_grid is None else of_grid
+        if of_grid is None:  # nearest pixels: zeros, whose gradients are zeros and not undefined
+            of_grid = aten.masked_fill(grid, aten.ones_like(grid, dtype=dt.bool_), 0)
+        return of_x, of_grid
 
     def backward_meta(g: Tensor, x: Tensor, grid: Tensor, *rest: Any) -> Any:
         of_x = TensorSpec(x.shape, x.dtype, x.device) if rest[-1][0] else None
@@ -242,8 +249,7 @@ def _samplers(n: int) -> None:
         **common,
     })  # fmt: skip
     type(f"GridSampler{n}dBackward", (Opaque,), {
-        "__doc__": f"The gradients of {name}.", "decompose": backward, "no_formula": True,
-        "meta": backward_meta,
+        "__doc__": f"The gradients of {name}.", "decompose": backward, "meta": backward_meta,
         "schema": f"{name}_backward(Tensor grad_output, {arguments}, bool[2] output_mask) "
         "-> (Tensor, Tensor)", **common,
     })  # fmt: skip

@@ -19,6 +19,7 @@ from flambeau._src.ops.kinds import (
     wrap_dim,
     wrap_dims,
 )
+from flambeau._src.ops.promote import broadcast_shape, result_type
 from flambeau._src.ops.reduce import even_share, reduction_samples
 
 
@@ -318,6 +319,20 @@ class CosineSimilarity(Composite):
     public = "function"
 
     def decompose(x1: Tensor, x2: Tensor, dim: int, eps: float) -> Tensor:
-        n1 = aten.linalg_vector_norm(x1, 2, [dim], True).clamp_min(eps)
-        n2 = aten.linalg_vector_norm(x2, 2, [dim], True).clamp_min(eps)
-        return ((x1 / n1) * (x2 / n2)).sum(dim)
+        kind = result_type((x1, x2))
+        if not kind.is_floating_point:
+            raise RuntimeError(
+                "expected common dtype to be floating point, yet common dtype is "
+                f"{dt.scalar_name(kind)}"
+            )
+        shape = broadcast_shape([x1.shape, x2.shape])  # lengths are those along the common dim
+        x1, x2 = (aten.expand(aten._to_copy(x, dtype=kind) if x.dtype is not kind else x, shape)
+                  for x in (x1, x2))  # fmt: skip
+        n1, n2 = (aten.clone(aten.linalg_vector_norm(x, 2, [dim], True)) for x in (x1, x2))
+        least = aten.scalar_tensor(eps, dtype=kind, device=x1.device)
+        n1, n2 = aten.clamp_min_(n1, least), aten.clamp_min_(n2, least)
+        return aten.sum((x1 / n1) * (x2 / n2), [dim])
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), s.tensor((3, 4)))
+        yield s.sample(s.tensor((1, 2, 3)), s.tensor((2, 1, 3)), dim=-2)

@@ -527,7 +527,7 @@ class BinaryCrossEntropy(Opaque):
         if b.needs[0]:
             gx = aten.binary_cross_entropy_backward(g, x, target, weight, reduction)
         if b.needs[1]:
-            gt = (aten.log1p(-x) - aten.log(x)) * g
+            gt = -aten.logit(x) * g
             gt = gt if weight is None else gt * weight
             gt = gt / x.numel() if reduction == MEAN else gt
         return (gx, gt) if weight is None else (gx, gt, None)
@@ -558,6 +558,30 @@ class BinaryCrossEntropyBackward(Opaque):
         made = g * (x - target) / aten.clamp(x * (1 - x), min=1e-12)
         made = made if weight is None else made * weight
         return made / x.numel() if reduction == MEAN and x.numel() else made
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any, target: Any, weight: Any, reduction: int) -> Any:
+        def shared(v: Tensor) -> Tensor:
+            v = v if weight is None else v * weight
+            return v / x.numel() if reduction == MEAN and x.numel() else v
+
+        near, far = x + 1e-12, 1 - x + 1e-12
+        of_g = of_x = of_t = None
+        if b.needs[0]:
+            of_g = shared((x - target) / (near * far) * gg)
+            of_g = of_g if reduction == NONE else aten.sum(of_g)
+        if b.needs[1]:  # without the cancellation of the quotient's rule near 0 and 1
+            bend = (x * x - 2 * x * target + target) / (near.pow(2) * far.pow(2))
+            of_x = shared(bend * (gg * g))
+        if b.needs[2]:
+            of_t = shared(-gg * g) / aten.clamp(x * (1 - x), min=1e-12)
+        return (of_g, of_x, of_t) if weight is None else (of_g, of_x, of_t, None)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for reduction in (0, 1, 2):
+            yield s.sample(
+                s.tensor((3, 4) if reduction == NONE else ()), s.tensor((3, 4), 0.1, 0.9),
+                s.tensor((3, 4), 0.1, 0.9), reduction=reduction,
+            )  # fmt: skip
 
 
 class BinaryCrossEntropyLogits(Composite):

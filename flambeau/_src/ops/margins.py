@@ -16,6 +16,7 @@ from flambeau._src.ops.arrays import store, wide
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.loss import MEAN, NONE, reduce
+from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.promote import result_type
 
 
@@ -171,6 +172,7 @@ class SoftMarginLossBackward(Opaque):
         "-> Tensor"
     )
     public = "nn"
+    constants = ("target",)
 
     def meta(g: Tensor, x: Tensor, target: Tensor, reduction: int) -> TensorSpec:
         shape, stride = slot("broadcast_geometry")([x, target])
@@ -182,6 +184,24 @@ class SoftMarginLossBackward(Opaque):
     def decompose(g: Tensor, x: Tensor, target: Tensor, reduction: int) -> Tensor:
         share = 1.0 / x.numel() if reduction == MEAN and x.numel() else 1.0
         return -target * aten.sigmoid(-target * x) * g * share
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any, target: Any, reduction: int) -> Any:
+        of_g = of_x = None
+        if b.needs[0]:
+            of_g = gg * aten.soft_margin_loss_backward(aten.ones_like(g), x, target, reduction)
+            of_g = of_g if reduction == NONE else aten.sum(of_g)
+        if b.needs[1]:
+            m = target * x  # both sigmoids: 1 - sigmoid(m) leaves nothing of a large m
+            of_x = gg * g * (target * target) * aten.sigmoid(m) * aten.sigmoid(-m)
+            of_x = of_x / x.numel() if reduction == MEAN and x.numel() else of_x
+        return of_g, of_x, None
+
+    def samples(s: Any) -> Iterator[Any]:
+        for reduction in (0, 1, 2):
+            yield s.sample(
+                s.tensor((3, 4) if reduction == NONE else ()), s.tensor((3, 4), -9, 9),
+                s.tensor((3, 4)).sign().detach(), reduction,
+            )  # fmt: skip
 
 
 def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, int]:
@@ -205,11 +225,22 @@ def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, in
     return rows, classes
 
 
+def _check_dtype(given: Tensor | None, wanted: dt.dtype) -> None:
+    if given is not None and given.dtype is not wanted:
+        raise RuntimeError(
+            f"expected scalar type {dt.scalar_name(wanted)} but found {dt.scalar_name(given.dtype)}"
+        )
+
+
 def _multi_margin(x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any) -> Any:
     """(what exceeds the margin, the class of each row, its weight), as arrays."""
     import numpy as np  # lazy: NumPy is heavy
 
     rows, classes = _multi_margin_shape(x, target, weight)
+    if not x.dtype.is_floating_point:
+        refuse("multi_margin_loss_cpu_kernel", x.dtype)
+    _check_dtype(target, dt.int64)
+    _check_dtype(weight, x.dtype)
     a, t = wide(x).reshape(rows, classes), array_of(target).reshape(rows)
     if ((t < 0) | (t >= classes)).any():
         raise RuntimeError("target out of range")
@@ -356,6 +387,7 @@ class MultilabelMarginLossForward(Opaque):
     def kernel(outs: Any, x: Tensor, target: Tensor, reduction: int) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
+        _check_dtype(target, dt.int64)
         classes = x.shape[-1] if x.dim() else 1
         a, t = wide(x).reshape(-1, classes), array_of(target).reshape(-1, classes)
         if ((t < -1) | (t >= classes)).any():

@@ -402,7 +402,7 @@ def _check_rms(x: Tensor, shape: Sequence[int], weight: Any) -> None:
 
 def _rms(x: Tensor, shape: Sequence[int], weight: Any, eps: float | None) -> tuple[Tensor, Tensor]:
     """(result, reciprocal root mean square); 16-bit floats are computed in float32."""
-    eps = _EPSILON[x.dtype] if eps is None else eps
+    eps = _EPSILON[dt.REAL_OF.get(x.dtype, x.dtype)] if eps is None else eps
     wide = dt.float32 if x.dtype in HALF else x.dtype
     up = x.to(wide)
     rstd = aten.rsqrt(

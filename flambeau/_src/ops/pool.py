@@ -11,7 +11,6 @@ from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.convolved import spatial
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.windows import Windows, check_line, check_max_line
 
@@ -384,10 +383,12 @@ def _adaptive(d: int) -> None:
     name = f"adaptive_avg_pool{d}d"
 
     def whole(x: Tensor, size: Any) -> Tensor:
-        size = [
-            x.shape[-d + i] if s is None else s
-            for i, s in enumerate(spatial(size, d, "output_size"))
-        ]
+        given = list(size) if isinstance(size, (list, tuple)) else [size] * d
+        if d == 1 and len(given) != 1:
+            raise RuntimeError(
+                f"{name}() argument 'output_size' should contain one int (got {len(given)})"
+            )
+        size = [x.shape[i - d] if s is None and i < d else s for i, s in enumerate(given)]
         check_adaptive(name, x, size, d)
         if all(s == 1 for s in size):
             return x.mean(list(range(-d, 0)), True)
@@ -453,9 +454,14 @@ def _adaptive(d: int) -> None:
         for size in ((3, 5, 2), (4, 3, 4)):
             yield s.sample(s.tensor(shape), size[:d])
 
+    def error_samples(s: Any) -> Iterator[Any]:
+        said = "should contain one int" if d == 1 else f"{name}: output_size must be {d}"
+        yield s.error(RuntimeError, said, s.tensor((1, 2, 3, 4, 5)[: d + 2]), ())
+
     common = {"__module__": __name__}
     type(name, (Composite,), {
         "__doc__": "Means over windows that tile the input.", "decompose": whole,
+        "samples": samples, "error_samples": error_samples,
         "schema": f"{name}(Tensor self, int[{d}] output_size) -> Tensor",
         "public": "function, nn", **common,
     })  # fmt: skip

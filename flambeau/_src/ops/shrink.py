@@ -183,6 +183,7 @@ class PreluKernelBackward(Opaque):
         "_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)"
     )
     public = "function"
+    undefined_grads = True
 
     def meta(g: Tensor, x: Tensor, w: Tensor) -> Any:
         shape, stride = slot("broadcast_geometry")([g, x, w])
@@ -200,13 +201,22 @@ class PreluKernelBackward(Opaque):
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, w: Any) -> Any:
         into_x, into_w = gg
-        zero = aten.zeros((), dtype=g.dtype)
-        mask = x > 0
+        zero = aten.zeros((), dtype=g.dtype, device=g.device)
+        mask = x >= 0  # at 0 the other side than in the first derivative, as torch has it
+
+        def kept(v: Any, other: Any, wanted: bool, like: Tensor) -> Any:
+            return _sum_to(aten.where(mask, v, other), like) if wanted else None
+
         needs_g, needs_x, needs_w = b.needs
+        by_w = None if into_w is None else into_w * x
+        if into_x is None:
+            of_g = kept(zero, by_w, needs_g, g)
+        else:
+            of_g = kept(into_x, into_x * w if by_w is None else into_x * w + by_w, needs_g, g)
         return (
-            _sum_to(aten.where(mask, into_x, into_x * w + into_w * x), g) if needs_g else None,
-            _sum_to(aten.where(mask, zero, into_w * g), x) if needs_x else None,
-            _sum_to(aten.where(mask, zero, into_x * g), w) if needs_w else None,
+            of_g,
+            kept(zero, zero if into_w is None else into_w * g, needs_x, x),
+            kept(zero, zero if into_x is None else into_x * g, needs_w, w),
         )
 
 

@@ -246,6 +246,8 @@ def fake_results(op: Op, args: tuple[Any, ...]) -> Any:
     """Stand-ins for the results, from the declaration's shapes alone."""
     decl = op.decl
     if decl.meta is None and decl.kind in ("opaque", "composite") and decl.only_decomposes():
+        # its operators see the stand-ins again: there are no bytes for their kernels
+        state.set_suspended(state.get_suspended() & ~state.GEOMETRY)
         return decl.decompose(*args)  # type: ignore[misc]
     specs = decl.infer(op, args)
     if isinstance(specs, TensorSpec):

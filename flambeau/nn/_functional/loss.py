@@ -525,6 +525,12 @@ def _check_linear(input: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     shape = tuple(weight.shape[:-1])
     if bias is not None and tuple(bias.shape) != shape:
         raise RuntimeError(f"expected linear_bias shape {shape}, got {tuple(bias.shape)}")
+    if len(shape) > 1 and input.dim() == 1:
+        raise RuntimeError(
+            f"K-dimensional loss defined by linear_weight shape {tuple(weight.shape)} requires"
+            f" batched input, (N, {input.size(-1)}), got unbatched input with shape"
+            f" {tuple(input.shape)}"
+        )
 
 
 def linear_cross_entropy(

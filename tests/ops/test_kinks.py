@@ -1,0 +1,56 @@
+"""Gradients where a function bends: which side counts there is a convention, PyTorch's."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import flambeau as torch
+from flambeau.nn import functional as F
+
+
+def test_prelu_bends_at_zero_for_the_second_derivative() -> None:
+    x = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0]).requires_grad_()
+    slope, g = torch.tensor(0.25), torch.ones(7).requires_grad_()
+    (first,) = torch.autograd.grad(F.prelu(x, slope), x, g, create_graph=True)
+    assert first.tolist() == [0.25, 1, 0.25, 0.25, 0.25, 1, 0.25]
+    of_x, of_g = torch.autograd.grad(first, [x, g], torch.full((7,), 2.0))
+    assert of_x.tolist() == [0] * 7
+    assert of_g.tolist() == [0.5, 2, 0.5, 2, 2, 2, 0.5]
+
+
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_nothing_pulls_on_a_point_at_the_border(padding: str) -> None:
+    image = torch.arange(1.0, 10).reshape(1, 1, 3, 3)
+    points = torch.tensor([1.0, 0, -1, 0, 0, 1, 0.5, 0.5]).reshape(1, 1, 4, 2).requires_grad_()
+    out = F.grid_sample(image, points, "bilinear", padding, align_corners=True)
+    (g,) = torch.autograd.grad(out.sum(), points)
+    assert g.flatten().tolist() == [0, 3, 0, 3, 1, 0, 1, 3]
+
+
+@pytest.mark.parametrize("padding", ["border", "reflection"])
+def test_a_point_that_is_nan_reads_the_first_pixel(padding: str) -> None:
+    image = torch.arange(1.0, 10).reshape(1, 1, 3, 3)
+    points = torch.tensor([math.nan, 0.0]).reshape(1, 1, 1, 2)
+    for mode in ("bilinear", "nearest"):
+        assert F.grid_sample(image, points, mode, padding, align_corners=False).item() == 4
+
+
+def test_second_gradients_by_the_nearest_pixel_are_zeros_and_not_undefined() -> None:
+    image = torch.rand(1, 1, 3, 3).requires_grad_()
+    points = torch.zeros(1, 1, 2, 2).requires_grad_()
+    out = F.grid_sample(image, points, "nearest", align_corners=False)
+    first = torch.autograd.grad(out.sum(), [image, points], create_graph=True)
+    (g,) = torch.autograd.grad([t.sum() for t in first], points)
+    assert g.tolist() == torch.zeros(1, 1, 2, 2).tolist()
+
+
+def test_soft_margin_keeps_its_curvature_far_from_zero() -> None:
+    x = torch.tensor([9.0, -9.0, 30.0]).requires_grad_()
+    (first,) = torch.autograd.grad(
+        F.soft_margin_loss(x, torch.ones(3), reduction="sum"), x, create_graph=True
+    )
+    (g,) = torch.autograd.grad(first.sum(), x)
+    wanted = [math.exp(-abs(v)) / (1 + math.exp(-abs(v))) ** 2 for v in (9, 9, 30)]
+    assert all(abs(a - b) <= 1e-6 * b for a, b in zip(g.tolist(), wanted, strict=True))
