@@ -297,9 +297,25 @@ def _reduce(name: str, x: Array) -> Array:
     return functions[name](x, -1, keepdims=True)
 
 
+def _complex_logcumsumexp(x: Array) -> Array:
+    """The larger real part leads; two that are both minus infinity stay so."""
+    out = np.array(x, dtype=np.complex128)
+    for i in range(1, x.shape[-1]):
+        a, b = out[..., i - 1], out[..., i]
+        low, high = np.where(a.real < b.real, a, b), np.where(a.real < b.real, b, a)
+        sum_ = high + np.log1p(np.exp(low - high))
+        both = np.isinf(low.real) & (low.real == high.real)
+        sum_ = np.where(both, np.where(low.real < 0, low, np.log(np.exp(a) + np.exp(b))), sum_)
+        missing = np.isnan(a) | np.isnan(b)
+        out[..., i] = np.where(missing, complex(math.nan, math.nan), sum_)
+    return out
+
+
 def _scan(name: str, x: Array) -> Array:
     if name in ("cumsum", "cumprod"):
         return getattr(np, name)(x, -1, dtype=x.dtype)
+    if name == "logcumsumexp" and x.dtype.kind == "c":
+        return _complex_logcumsumexp(x)
     if name == "logcumsumexp":
         return np.logaddexp.accumulate(x, -1)
     best = (np.maximum if "max" in name else np.minimum).accumulate(x, -1)

@@ -350,7 +350,9 @@ def check_out_dtype(op: Op, source: Any, to: Any) -> None:
     """Whether out= may have the dtype `to`, by the declaration's `out_dtype`."""
     if source is to:
         return
-    if op.decl.out_dtype == "cast":
+    if op.decl.check_out is not None:
+        op.decl.check_out(source, to)
+    elif op.decl.out_dtype == "cast":
         check_cast(source, to)
     elif op.decl.out_dtype == "factory":
         raise RuntimeError(

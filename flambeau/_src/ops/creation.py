@@ -283,8 +283,8 @@ def slot_copy(out: Tensor, source: Tensor) -> None:
     copy_into(out, source)
 
 
-class _Range(Factory):
-    """What the overloads of arange share."""
+class Counted(Factory):
+    """What arange, linspace and logspace share: so many numbers, into `out=` of any shape."""
 
     meta: Callable[..., TensorSpec]
     kernel: Callable[..., None]
@@ -306,7 +306,7 @@ class _Range(Factory):
         return True
 
 
-class ArangeEnd(_Range):
+class ArangeEnd(Counted):
     """0, 1, … below end."""
 
     schema = f"arange(Scalar end, *, {OPTIONS}) -> Tensor"
@@ -321,7 +321,7 @@ class ArangeEnd(_Range):
         return aten.arange(0, end, 1, dtype=dtype, layout=layout_, device=device, pin_memory=pin)
 
 
-class ArangeStart(_Range):
+class ArangeStart(Counted):
     """start, start + 1, … below end."""
 
     schema = f"arange.start(Scalar start, Scalar end, *, {OPTIONS}) -> Tensor"
@@ -339,7 +339,7 @@ class ArangeStart(_Range):
         )
 
 
-class Arange(_Range):
+class Arange(Counted):
     """start, start + step, … before end."""
 
     schema = f"arange.start_step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
@@ -354,7 +354,7 @@ class Arange(_Range):
         fill_range(out, start, step)
 
 
-class Linspace(Factory):
+class Linspace(Counted):
     """steps numbers from start to end, both included, symmetric from both ends as torch has it."""
 
     schema = f"linspace(Scalar start, Scalar end, int steps, *, {OPTIONS}) -> Tensor"
@@ -379,7 +379,7 @@ class Linspace(Factory):
         low = kind(start) + step * i.astype(kind)
         high = kind(end) - step * (steps - 1 - i).astype(kind)
         values = np.where(i < steps // 2, low, high) if steps > 1 else np.full(steps, start, kind)
-        slot_copy(out, share_array(np.ascontiguousarray(values)))
+        slot_copy(out, share_array(np.ascontiguousarray(values).reshape(tuple(out.shape))))
 
 
 class Eye(Factory):

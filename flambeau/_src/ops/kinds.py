@@ -443,8 +443,7 @@ def reduced_shape(shape: Any, dims: tuple[int, ...], keepdim: bool) -> tuple[int
 class Reduction(Declaration):
     """A row expression over dimensions. `expr(k, x, *params)` gives one value a result.
 
-    promotion   'same' | 'sum' (integers to int64, `dtype=` wins) | 'float' (needs floating) |
-                'bool'
+    promotion   'same' | 'sum' (integers to int64, `dtype=` wins) | 'int_to_float' | 'bool'
     Arguments are read by name: self, dim, keepdim, dtype; the other numbers are parameters.
     """
 
@@ -454,7 +453,7 @@ class Reduction(Declaration):
     promotion = "same"
     result_types: tuple[str | None, ...] = (
         None,
-    )  # fixed dtypes of results; None: the computed one
+    )  # fixed dtypes of results; None: the computed one; "real": that of its parts
     empty_is_all = True
     splits = False  # the result of everything is that of the results of parts
 
@@ -469,6 +468,8 @@ class Reduction(Declaration):
             return dtype
         if cls.promotion == "sum" and dt.is_integral(x.dtype):
             return dt.int64
+        if cls.promotion == "int_to_float" and dt.is_integral(x.dtype):
+            return state.process.default_dtype
         own: dt.dtype = x.dtype
         return own
 
@@ -485,7 +486,7 @@ class Reduction(Declaration):
         specs = tuple(
             TensorSpec(
                 reduced_shape(x.shape, dims, keep),
-                dt.DTYPES[r] if r else base,
+                dt.REAL_OF.get(base, base) if r == "real" else dt.DTYPES[r] if r else base,
                 x.device,
             )
             for r in cls.result_types

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, write_out
 from flambeau._src.ops.kinds import (
     Composite,
     Opaque,
@@ -31,7 +32,9 @@ class VectorNorm(Reduction):
         "ScalarType? dtype=None) -> Tensor"
     )
     out = "out"
+    out_dtype = "exact"
     public = "function"
+    result_types = ("real",)
 
     def check(x: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> None:
         if not (x.dtype.is_floating_point or x.dtype.is_complex):
@@ -61,7 +64,8 @@ class VectorNorm(Reduction):
             return k.sum(k.where(a == 0, 0.0, a * 0 + 1))
         if math.isinf(order):
             return k.max(a) if order > 0 else k.min(a)
-        return k.pow(k.sum(k.pow(a, order)), 1.0 / order)
+        of_many = k.pow(k.sum(k.pow(a, order)), 1.0 / order)
+        return k.where(k.count() == 1, k.sum(a), of_many)  # of one element: itself, exactly
 
     def vjp(b: Any, g: Any, x: Any, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
         n = b.out
@@ -69,7 +73,7 @@ class VectorNorm(Reduction):
             for d in wrap_dims(dim, x.dim()):
                 n, g = n.unsqueeze(d), g.unsqueeze(d)
         if order == 0:
-            return aten.zeros_like(x)
+            return None
         if order == 1:
             return g * aten.sgn(x)
         if order == 2:
@@ -81,9 +85,12 @@ class VectorNorm(Reduction):
                 else _shared(g, x, n, dim)
             )
         if order < 1:
-            part = aten.sgn(x) * x.abs().pow(order - 1)
-            return aten.masked_fill(part, x == 0, 0) * (g * n.pow(1 - order))
-        part = x * x.abs().pow(order - 2)
+            part = aten.masked_fill(x.abs().pow(order - 1), x == 0, 0) * aten.sgn(x)
+            return part * g * n.pow(1 - order)
+        if order < 2:
+            part = x.abs().pow(order - 1) * aten.sgn(x)
+        else:
+            part = x * x.abs().pow(order - 2)
         return part * aten.masked_fill(g / n.pow(order - 1), n == 0, 0)
 
     saves_by = ("ord",)
@@ -217,20 +224,27 @@ class MatrixNorm(Composite):
             a = a if dtype is None else a.to(dtype)
             order_ = [i for i in range(a.dim()) if i not in (rows, cols)] + [rows, cols]
             r = pick(aten.linalg_svdvals(a.permute(order_)), [-1], keepdim)
-            return _put_back(r, rows, cols) if keepdim else r
+            return _put_back(r, order_) if keepdim else r
         first, second = (rows, cols) if size == 1 else (cols, rows)
         if not keepdim and second > first:
             second -= 1
         sums = aten.linalg_vector_norm(a, 1.0, [first], keepdim, dtype=dtype)
         return pick(sums, [second], keepdim)
 
+    def decompose_out(*args: Any) -> Tensor:
+        return _written_plainly(args[-1], MatrixNorm.decompose(*args[:-1]))
 
-def _put_back(r: Tensor, rows: int, cols: int) -> Tensor:
-    """A result whose last dimension is 1 with extents of 1 at rows and cols."""
-    r = r.squeeze(-1)
-    for d in sorted((rows, cols)):
-        r = r.unsqueeze(d)
-    return r
+
+def _written_plainly(out: Tensor, made: Tensor) -> Tensor:
+    """out= grows to a plain layout, however the result came to lie."""
+    write_out(out, aten.clone(made, memory_format=layout.contiguous_format))
+    return out
+
+
+def _put_back(r: Tensor, order: list[int]) -> Tensor:
+    """A result whose last dimension is 1, with two of them, in the order before the permutation."""
+    back = [order.index(d) for d in range(len(order))]
+    return r.unsqueeze(-1).permute(back)
 
 
 class MatrixNormStr(Composite):
@@ -253,7 +267,10 @@ class MatrixNormStr(Composite):
         a = a if dtype is None else a.to(dtype)
         order_ = [i for i in range(a.dim()) if i not in (rows, cols)] + [rows, cols]
         r = aten.linalg_svdvals(a.permute(order_)).sum(-1, keepdim)
-        return _put_back(r, rows, cols) if keepdim else r
+        return _put_back(r, order_) if keepdim else r
+
+    def decompose_out(*args: Any) -> Tensor:
+        return _written_plainly(args[-1], MatrixNormStr.decompose(*args[:-1]))
 
 
 class LinalgNorm(Composite):

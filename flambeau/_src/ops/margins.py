@@ -14,7 +14,8 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import store, wide
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, unbroadcast
+from flambeau._src.ops.linalg import VectorNorm
 from flambeau._src.ops.loss import MEAN, NONE, reduce
 from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.promote import result_type
@@ -477,6 +478,20 @@ class Dist(Opaque):
 
     def decompose(x: Tensor, y: Tensor, p: Any) -> Tensor:
         return aten.linalg_vector_norm(x - y, p)
+
+    saves_by = ("p",)
+
+    def vjp(b: Any, g: Any, x: Any, y: Any, p: Any) -> Any:
+        # Each for itself: sums over one of the two, as second gradients take them, round apart.
+        def share() -> Any:
+            return VectorNorm.vjp(b, g, x - y, p, None, False, None)
+
+        first = share() if b.needs[0] else None
+        second = share() if b.needs[1] else None
+        return (
+            None if first is None else unbroadcast(first, x),
+            None if second is None else unbroadcast(-second, y),
+        )
 
 
 class Renorm(Opaque):

@@ -33,6 +33,7 @@ class Declaration:
     out         derive `out=`; a text overrides the derived overload name
     out_dtype   what out= may be: 'exact' the result's dtype, 'cast' what it converts to, 'factory'
     out_rows    what out= is resized to is contiguous, however the result itself is laid out
+    check_out   `check_out(source, to)` refuses a dtype of out= in other words than `out_dtype`
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
     public_inplace   where the in-place form's does (None: where `public` says)
     aliases     further public names of the very same function
@@ -78,6 +79,7 @@ class Declaration:
     geometry_only: bool = False
     random: bool = False
     repeatable: bool = True
+    check_out: Callable[[Any, Any], None] | None = None
     differentiable: Any = True
     gives_base: bool = True
     new_version: bool = True

@@ -75,6 +75,8 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
         raise RuntimeError(f"size {{{list(wanted)}}} is not expandable to size {{{list(shape)}}}.")
     kept = [extra + i for i, w in enumerate(wanted) if w == 1 and shape[extra + i] != 1]
     dims = [*range(extra), *kept]
+    if not wanted:
+        return self.sum()
     out = self.sum(dims, keepdim=True) if dims else self
     return out.view(wanted) if extra else out
 

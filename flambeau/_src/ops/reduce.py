@@ -179,6 +179,12 @@ class Truth(Reduction):
 
 
 def _truth(name: str) -> None:
+    def check_out(source: Any, to: Any) -> None:
+        if to is not dt.uint8:
+            raise RuntimeError(
+                f"{name} only supports bool tensor for result, got: {dt.scalar_name(to)}"
+            )
+
     def expr(k: Any, x: Any) -> Any:
         return getattr(k, name)(x if x.dtype == "bool" else x != 0)
 
@@ -195,6 +201,7 @@ def _truth(name: str) -> None:
             f"{name.capitalize()}{title}",
             (Truth,),
             {
+                "check_out": staticmethod(check_out),
                 "__doc__": f"{name} of the truth values.",
                 "__module__": __name__,
                 "schema": schema,
@@ -232,15 +239,22 @@ class Prod(Reduction):
         return k.prod(x)
 
     def vjp(b: Any, g: Any, x: Any, dtype: Any) -> Any:
+        if not x.dim():
+            return g
         return prod_gradient(g.reshape(1), x.reshape(-1), 0).reshape(x.shape)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for shape in ((3, 2), (1,), ()):
+            yield s.sample(s.tensor(shape))
 
 
 def prod_gradient(g: Any, x: Any, dim: int) -> Any:
     """g times the product of all others along dim: products from both sides,
     so that zeros are right."""
     n = x.shape[dim]
-    if n <= 1:
-        return g.expand(x.shape) if n else aten.zeros_like(x)
+    if not n:
+        return g * x
+    x = aten.conj(x) if x.dtype.is_complex else x
     ones = aten.ones_like(x.narrow(dim, 0, 1))
     before = aten.cat([ones, x.narrow(dim, 0, n - 1)], dim).cumprod(dim)
     after = aten.cat([ones, x.flip([dim]).narrow(dim, 0, n - 1)], dim).cumprod(dim).flip([dim])
@@ -333,6 +347,12 @@ def _extremes(name: str) -> None:
     def vjp(b: Any, g: Any, x: Any) -> Any:
         return even_share(g, x, b.out, None, False)
 
+    def check_out(source: Any, to: Any) -> None:
+        raise RuntimeError(
+            f"Expected the dtype for input and out to match, but got {dt.scalar_name(source)} for "
+            f"input's dtype and {dt.scalar_name(to)} for out's dtype."
+        )
+
     def vjp_am(b: Any, g: Any, x: Any, dim: Any, keepdim: bool) -> Any:
         return even_share(g, x, b.out, dim if dim else None, keepdim)
 
@@ -379,6 +399,7 @@ def _extremes(name: str) -> None:
             "__module__": __name__,
             "schema": f"a{name}(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
             "out": "out",
+            "check_out": staticmethod(check_out),
             "splits": True,
             "expr": expr,
             "check": lambda x, dim, keepdim: check_not_empty(f"a{name}", x, dim or None),
@@ -464,7 +485,11 @@ def _variance(k: Any, x: Any, correction: Any) -> tuple[Any, Any]:
     mean = k.sum(x) / k.count()
     d = x - mean
     degrees = k.maximum(k.count() - correction, 0)
-    return k.sum(d * d) / degrees, mean
+    if x.dtype.startswith("complex"):
+        square = k.real(d) * k.real(d) + k.imag(d) * k.imag(d)
+    else:
+        square = d * d
+    return k.sum(square) / degrees, mean
 
 
 def _var_vjp(g: Any, x: Any, dim: Any, correction: Any, keepdim: bool) -> Any:
@@ -482,6 +507,7 @@ class Variance(Reduction):
     """Second moments; `correction` is taken from the count."""
 
     out = "correction_out"
+    result_types = ("real",)
 
     @classmethod
     def params(cls, n: dict[str, Any]) -> list[Any]:
@@ -542,7 +568,7 @@ def _moments() -> None:
     )
     two = {
         **common,
-        "result_types": (None, None),
+        "result_types": ("real", None),
         "out_args": ("out0", "out1"),
         "undefined_grads": True,
     }
@@ -617,9 +643,17 @@ class Logsumexp(Reduction):
 
     schema = "logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor"
     out = "out"
+    promotion = "int_to_float"
+
+    def check_out(source: Any, to: Any) -> None:
+        if not (to.is_floating_point or to.is_complex):
+            raise RuntimeError(
+                "logsumexp(): Expected floating point type for result tensor, but got: "
+                f"{dt.scalar_name(to)}"
+            )
 
     def expr(k: Any, x: Any) -> Any:
-        m = k.max(x)
+        m = k.max(k.real(x) if x.dtype.startswith("complex") else x)
         m = k.where(k.isfinite(m), m, 0)
         return k.log(k.sum(k.exp(x - m))) + m
 
@@ -628,7 +662,16 @@ class Logsumexp(Reduction):
         if not keepdim and x.dim():
             for d in wrap_dims(dim, x.dim()):
                 g, out = g.unsqueeze(d), out.unsqueeze(d)
-        return g * (x - out).exp()
+        share = (x - out).exp()
+        return g * (aten.conj(share) if share.dtype.is_complex else share)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4)), [1], True)
+        yield s.sample(s.tensor((2, 3, 4)), [0, 2])
+        yield s.sample(s.tensor(()), [0])
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(IndexError, "Dimension out of range", s.tensor((2, 3)), [2])
 
 
 class Equal(Composite):

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import info
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_out_dtype, resize_output
@@ -85,6 +86,7 @@ def _cumprod_vjp(b: Any, g: Any, x: Any, dim: int, dtype: Any) -> Any:
     g = g.to(x.dtype) if g.dtype is not x.dtype else g
     if not x.dim() or x.numel() <= 1:
         return g
+    x = aten.conj(x) if x.dtype.is_complex else x
     d = wrap_dim(dim, x.dim())
     n = x.shape[d]
     parts = []
@@ -99,6 +101,10 @@ def _cumprod_vjp(b: Any, g: Any, x: Any, dim: int, dtype: Any) -> Any:
 
 _scan("cumsum", _cumsum_vjp)
 _scan("cumprod", _cumprod_vjp)
+
+
+def _reversed_logs(logs: Any, dim: int) -> Any:
+    return logs.flip([dim]).logcumsumexp(dim).flip([dim])
 
 
 class Logcumsumexp(Opaque):
@@ -123,12 +129,16 @@ class Logcumsumexp(Opaque):
         if not x.dim():
             return g
         d = wrap_dim(dim, x.dim())
-        low = float("-inf")
-        pos = aten.where(g > 0, g, aten.zeros_like(g)).log()
-        neg = aten.where(g < 0, -g, aten.zeros_like(g)).log()
-        del low
-        parts = [(p - b.out).flip([d]).logcumsumexp(d).flip([d]) + x for p in (pos, neg)]
-        return parts[0].exp() - parts[1].exp()
+
+        def share(logs: Any) -> Any:
+            return (_reversed_logs(logs - aten.conj(b.out), d) + aten.conj(x)).exp()
+
+        if x.dtype.is_complex:
+            return share(g.log())
+        least = aten.scalar_tensor(info.finfo(g.dtype).min, dtype=g.dtype, device=g.device)
+        logs = g.abs().log()
+        above, below = aten.where(g > 0, logs, least), aten.where(g < 0, logs, least)
+        return share(above) - share(below)
 
 
 def _extreme_scan(name: str) -> None:
@@ -302,6 +312,11 @@ class Msort(Composite):
 
     def decompose(x: Tensor) -> Tensor:
         return aten.sort(x, 0, False)[0]
+
+    def decompose_out(x: Tensor, out: Tensor) -> Tensor:
+        places = aten.empty((0,), dtype=dt.int64, device=x.device)
+        made: Tensor = aten.sort(x, 0, False, out=(out, places))[0]
+        return made
 
 
 class Topk(Opaque):

@@ -12,7 +12,7 @@ from flambeau._src.core import state
 from flambeau._src.core.interchange import share_array
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.creation import OPTIONS, Factory, slot_copy, spec
+from flambeau._src.ops.creation import OPTIONS, Counted, Factory, slot_copy, spec
 from flambeau._src.ops.op import TensorSpec
 
 
@@ -29,7 +29,7 @@ def _number(name: str, what: str, v: Any) -> Any:
     return v.item()
 
 
-class Logspace(Factory):
+class Logspace(Counted):
     """base to the powers that linspace gives."""
 
     schema = (
@@ -60,7 +60,7 @@ class Logspace(Factory):
         powers = np.where(i < steps // 2, low, high) if steps > 1 else np.full(steps, start, kind)
         with np.errstate(all="ignore"):
             values = np.power(kind(base), powers.astype(kind))
-        slot_copy(out, share_array(np.ascontiguousarray(values)))
+        slot_copy(out, share_array(np.ascontiguousarray(values).reshape(tuple(out.shape))))
 
 
 def _of_tensors(name: str, more: str) -> None:
@@ -78,10 +78,18 @@ def _of_tensors(name: str, more: str) -> None:
             options = {"layout": layout_, "device": device, "pin_memory": pin}
             return getattr(aten, name)(*ends, *rest[: count - 2], dtype=dtype, **options)
 
+        def compute_out(cls: Any, op: Any, outs: Any, args: Any) -> bool:
+            start, end, *rest = args
+            ends = _number(name, "start", start), _number(name, "end", end)
+            dtype = rest[count - 2]
+            getattr(aten, name)(*ends, *rest[: count - 2], dtype=dtype, out=outs[0])
+            return True
+
         type(name, (Factory,), {
             "__doc__": f"{name} with ends that are tensors.", "__module__": __name__,
             "schema": f"{name}.{overload}({head}, int steps{more}, *, {OPTIONS}) -> Tensor",
             "decompose": decompose, "out": f"{overload}_out",
+            "compute_out": classmethod(compute_out),
         })  # fmt: skip
 
 
@@ -100,7 +108,7 @@ def _whole(start: Any, end: Any, step: Any, dtype: Any) -> Any:
     return kind
 
 
-class RangeStep(Factory):
+class RangeStep(Counted):
     """start, start + step, … up to end, which counts (Python's range leaves it out)."""
 
     schema = f"range.step(Scalar start, Scalar end, Scalar step=1, *, {OPTIONS}) -> Tensor"
@@ -123,12 +131,12 @@ class RangeStep(Factory):
             stacklevel=6,
         )
         _native.unrepeatable()
-        i = np.arange(out.shape[0])
+        i = np.arange(out.numel())
         if dt.is_integral(out.dtype):
             values = int(start) + int(step) * i
         else:
             values = np.float64(start) + i * np.float64(step)
-        slot_copy(out, share_array(np.ascontiguousarray(values)))
+        slot_copy(out, share_array(np.ascontiguousarray(values).reshape(tuple(out.shape))))
 
 
 class Range(Factory):

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
+from flambeau._src.core import layout
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, write_out
+from flambeau._src.ops.call import aten, check_no_self_overlap, resize_output, write_out
 from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.reduce import along_errors, along_samples, even_share, value_gradient
@@ -210,6 +212,26 @@ class Nansum(Reduction):
     def expr(k: Any, x: Any) -> Any:
         return k.sum(k.where(k.isnan(x), 0, x) if x.dtype.startswith("float") else x)
 
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        """The dtype of out= is that of the sum, and only floating numbers can be missing."""
+        x, dim, keepdim, dtype = args
+        (out,) = outs
+        if dt.is_integral(x.dtype):
+            return False
+        if dtype is not None and dtype is not out.dtype:
+            raise RuntimeError(
+                "nansum: provided dtype must match dtype of result. Got "
+                f"{dt.scalar_name(out.dtype)} and {dt.scalar_name(dtype)}."
+            )
+        if not out.dtype.is_floating_point and dtype is None:
+            refuse("nansum_cpu", out.dtype)
+        result = cls.op(x, dim, keepdim, dtype=out.dtype)
+        resize_output(out, result.shape, result.stride())
+        check_no_self_overlap(out)
+        slot("copy_into")(out, result)
+        return True
+
     def vjp(b: Any, g: Any, x: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
         if not keepdim and x.dim():
             for d in wrap_dims(dim, x.dim()):
@@ -245,6 +267,12 @@ class Nanmean(Composite):
             )
         count = aten.sum(aten.logical_not(aten.isnan(x.detach())), dim, keepdim)
         return aten.div(aten.nansum(x, dim, keepdim, dtype=dtype), count)
+
+    def decompose_out(x: Tensor, dim: Any, keepdim: bool, dtype: Any, out: Tensor) -> Any:
+        if not out.dtype.is_floating_point and dtype is None:  # it holds the sum meanwhile
+            refuse("nansum_cpu", out.dtype)
+        write_out(out, Nanmean.decompose(x, dim, keepdim, dtype))
+        return out
 
 
 # ---- quantiles ----
@@ -283,11 +311,15 @@ def quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, how: str, skip: 
     q = aten.reshape(q, (-1,))
     shape = list(x.shape)
     if dim is None:
-        rows, kept = aten.reshape(x, (-1,)), [1] * x.dim() if keepdim else []
+        kept = [1] * x.dim() if keepdim else []
+        rows = aten.reshape(x, (*kept, -1))
     else:
         d = wrap_dim(dim, x.dim())
-        rows = aten.movedim(x, d, -1) if x.dim() else aten.unsqueeze(x, 0)
         kept = [1 if i == d else n for i, n in enumerate(shape) if keepdim or i != d]
+        if keepdim or not x.dim():
+            rows = aten.transpose(aten.unsqueeze(x, -1), d, -1) if x.dim() else aten.unsqueeze(x, 0)
+        else:
+            rows = aten.movedim(x, d, -1)
     n = rows.shape[-1]
     rows = aten.sort(rows, -1)[0]
     nan = aten.isnan(rows)
@@ -317,7 +349,7 @@ def _quantiles(name: str, skip: bool) -> None:
         *given, target = args
         if target.dtype is not given[0].dtype:
             raise RuntimeError("quantile() out tensor must be same dtype as the input tensor")
-        write_out(target, aten.contiguous(decompose(*given)))
+        write_out(target, aten.clone(decompose(*given), memory_format=layout.contiguous_format))
         return target
 
     for overload, kind in (("", "Tensor q"), (".scalar", "float q")):
@@ -470,12 +502,24 @@ class Diff(Composite):
         whole = aten.cat(parts, d) if len(parts) > 1 else x
         size = whole.shape[d]
         if n >= size:
-            return aten.clone(aten.narrow(whole, d, 0, 0))
+            return aten.clone(aten.narrow(whole, d, 0, 0), memory_format=layout.contiguous_format)
         for _ in range(n):
             size -= 1
             high, low = aten.narrow(whole, d, 1, size), aten.narrow(whole, d, 0, size)
             whole = aten.logical_xor(high, low) if x.dtype is dt.bool_ else aten.sub(high, low)
         return whole
+
+    def decompose_out(
+        x: Tensor, n: int, dim: int, before: Tensor | None, after: Tensor | None, out: Tensor
+    ) -> Any:
+        made = Diff.decompose(x, n, dim, before, after)
+        if n == 0 and out.dtype is not x.dtype:
+            raise RuntimeError(
+                f"expected scalar_type {dt.scalar_name(x.dtype)} but found "
+                f"{dt.scalar_name(out.dtype)}"
+            )
+        write_out(out, made)
+        return out
 
 
 def _check_extended(x: Tensor, more: Tensor | None, d: int) -> None:
