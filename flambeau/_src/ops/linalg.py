@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, write_out
+from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import (
     Composite,
     Opaque,
@@ -212,6 +211,7 @@ class MatrixNorm(Composite):
     )
     public = ""
     out = "out"
+    out_rows = True
 
     def decompose(a: Tensor, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
         _check_float(a, "linalg.matrix_norm")
@@ -231,15 +231,6 @@ class MatrixNorm(Composite):
         sums = aten.linalg_vector_norm(a, 1.0, [first], keepdim, dtype=dtype)
         return pick(sums, [second], keepdim)
 
-    def decompose_out(*args: Any) -> Tensor:
-        return _written_plainly(args[-1], MatrixNorm.decompose(*args[:-1]))
-
-
-def _written_plainly(out: Tensor, made: Tensor) -> Tensor:
-    """out= grows to a plain layout, however the result came to lie."""
-    write_out(out, aten.clone(made, memory_format=layout.contiguous_format))
-    return out
-
 
 def _put_back(r: Tensor, order: list[int]) -> Tensor:
     """A result whose last dimension is 1, with two of them, in the order before the permutation."""
@@ -256,6 +247,7 @@ class MatrixNormStr(Composite):
     )
     public = ""
     out = "str_ord_out"
+    out_rows = True
 
     def decompose(a: Tensor, order: str, dim: Any, keepdim: bool, dtype: Any) -> Tensor:
         _check_float(a, "linalg.matrix_norm")
@@ -268,9 +260,6 @@ class MatrixNormStr(Composite):
         order_ = [i for i in range(a.dim()) if i not in (rows, cols)] + [rows, cols]
         r = aten.linalg_svdvals(a.permute(order_)).sum(-1, keepdim)
         return _put_back(r, order_) if keepdim else r
-
-    def decompose_out(*args: Any) -> Tensor:
-        return _written_plainly(args[-1], MatrixNormStr.decompose(*args[:-1]))
 
 
 class LinalgNorm(Composite):

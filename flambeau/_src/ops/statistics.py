@@ -349,7 +349,7 @@ def _quantiles(name: str, skip: bool) -> None:
         *given, target = args
         if target.dtype is not given[0].dtype:
             raise RuntimeError("quantile() out tensor must be same dtype as the input tensor")
-        write_out(target, aten.clone(decompose(*given), memory_format=layout.contiguous_format))
+        write_out(target, decompose(*given), True)
         return target
 
     for overload, kind in (("", "Tensor q"), (".scalar", "float q")):
