@@ -10,6 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
+from flambeau._src.ops.gather import reduced_gradients
 from flambeau._src.ops.index import Index
 from flambeau._src.ops.kinds import Composite, Opaque, wrap_dim
 from flambeau._src.ops.op import TensorSpec
@@ -59,6 +60,15 @@ def _check_bags(
             )
 
 
+def _summed_in(dtype: dt.dtype, mode: int, per_sample: Tensor | None) -> dt.dtype:
+    """The dtype of a bag's running sum: no product in it is rounded on its own."""
+    if mode == MAX:
+        return dtype
+    if dtype in (dt.bfloat16, dt.float16):
+        return dt.float32
+    return dt.float64 if dtype is dt.float32 and per_sample is not None else dtype
+
+
 def bagged(
     weight: Tensor, at: Tensor, offsets: Tensor, by_frequency: bool, mode: int, sparse: bool,
     per_sample: Tensor | None, include_last: bool, padding: int,
@@ -75,7 +85,10 @@ def bagged(
     size = aten.index_add(zero, 0, bag, aten._to_copy(counts, dtype=dt.int64))
     rows = aten.index_select(weight, 0, aten._to_copy(at, dtype=dt.int64))
     wide = aten.unsqueeze(counts, 1)
-    blank = aten.zeros((bags, weight.shape[1]), dtype=weight.dtype, device=weight.device)
+    computed = _summed_in(weight.dtype, mode, per_sample)
+    if computed is not weight.dtype:
+        rows = aten._to_copy(rows, dtype=computed)
+    blank = aten.zeros((bags, weight.shape[1]), dtype=computed, device=weight.device)
     largest = size
     if mode == MAX:
         low = aten.full((), -float("inf"), dtype=weight.dtype, device=weight.device)
@@ -85,11 +98,13 @@ def bagged(
         made = aten.masked_fill(made, aten.unsqueeze(aten.eq(size, 0), 1), 0)
     else:
         if per_sample is not None:
-            rows = rows * aten.unsqueeze(per_sample, 1)
+            rows = rows * aten.unsqueeze(aten._to_copy(per_sample, dtype=computed), 1)
         rows = aten.where(wide, rows, aten.zeros((), dtype=rows.dtype, device=rows.device))
         made = aten.index_add(blank, 0, bag, rows)
         if mode == MEAN:
             made = made / aten.unsqueeze(aten.clamp(size, min=1), 1)
+    if computed is not weight.dtype:
+        made = aten._to_copy(made, dtype=weight.dtype)
     return made, aten._to_copy(bag, dtype=kind), aten._to_copy(size, dtype=kind), largest
 
 
@@ -174,17 +189,40 @@ class IndexReduce(Opaque):
     ) -> Tensor:
         d = wrap_dim(dim, x.dim())
         _check_index_reduce(x, d, dim, index, source, reduce)
-        rows = aten._to_copy(index, dtype=dt.int64) if index.dtype is not dt.int64 else index
-        if x.dim():
-            rows = aten.view(rows, [-1 if i == d else 1 for i in range(x.dim())])
-        rows = aten.expand(rows, source.shape)
+        rows = IndexReduce.spread(x, d, index, source)
         return aten.scatter_reduce(x, d, rows, source, reduce, include_self=include_self)
+
+    def meta(
+        x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
+    ) -> TensorSpec:
+        _check_index_reduce(x, wrap_dim(dim, x.dim()), dim, index, source, reduce)
+        return TensorSpec(x.shape, x.dtype, x.device)
+
+    def spread(x: Tensor, d: int, index: Tensor, source: Tensor) -> Tensor:
+        """index, in source's shape."""
+        rows = aten._to_copy(index, dtype=dt.int64) if index.dtype is not dt.int64 else index
+        rows = aten.view(rows, [-1 if i == d else 1 for i in range(x.dim())])
+        return aten.expand(rows, source.shape)
+
+    def vjp(
+        b: Any, g: Tensor, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str,
+        include_self: bool,
+    ) -> Any:  # fmt: skip
+        d = wrap_dim(dim, x.dim())
+        rows = IndexReduce.spread(x, d, index, source)
+        own, theirs = reduced_gradients(b, g, x, d, rows, source, reduce, include_self)
+        if own is not None and b.needs[0] and not include_self:
+            own = aten.scatter(own, d, rows, 0)
+        return own if b.needs[0] else None, None, theirs if b.needs[2] else None
+
+    saves_by = ("reduce", "include_self")
 
     def samples(s: Any) -> Iterator[Any]:
         for reduce in ("prod", "mean", "amax", "amin"):
             yield s.sample(s.tensor((3, 4)), 0, s.ints(5, 0, 3), s.tensor((5, 4)), reduce)
         at = s.ints(2, 0, 4)
         yield s.sample(s.tensor((3, 4)), 1, at, s.tensor((3, 2)), "mean", include_self=False)
+        yield s.sample(s.tensor(()), 0, s.ints(1, 0, 1), s.tensor(()), "amax")
 
     def error_samples(s: Any) -> Iterator[Any]:
         x, at = s.tensor((3, 4)), s.ints(3, 0, 3)
