@@ -103,3 +103,12 @@ def test_functions_that_write() -> None:
     assert torch.put(x, torch.tensor([1]), torch.tensor([2.0])).tolist() == [0.0, 2.0, 0.0]
     for name in ("put_", "zero"):
         assert not hasattr(torch, name)
+
+
+def test_complex_slices_scaled_down() -> None:
+    x = torch.tensor([[3 + 4j, 0], [0.3j, 0.4]], dtype=torch.complex128, requires_grad=True)
+    out = torch.renorm(x, 2, 0, 1.0)
+    assert torch.allclose(out, torch.tensor([[0.6 + 0.8j, 0], [0.3j, 0.4]]).to(out.dtype))
+    assert torch.autograd.gradcheck(lambda t: torch.renorm(t, 2, 0, 1.0), x)
+    whole = (x.detach() + 1j).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: torch.renorm(t, 3, 1, 0.2), whole)

@@ -522,13 +522,13 @@ class Renorm(Opaque):
 
     def decompose(x: Tensor, p: Any, dim: int, maxnorm: Any) -> Tensor:
         dims = [i for i in range(x.dim()) if i != dim % x.dim()]
-        norm = aten.linalg_vector_norm(x, p, dims, True)
+        norm = aten.linalg_vector_norm(x.abs() if x.is_complex() else x, p, dims, True)
         factor = aten.where(norm > maxnorm, maxnorm / (norm + 1e-7), aten.ones_like(norm))
         return x * factor
 
     def vjp(b: Any, g: Any, x: Any, p: Any, dim: int, maxnorm: Any) -> Any:
         dims = [i for i in range(x.dim()) if i != dim % x.dim()]
-        norm = aten.linalg_vector_norm(x, p, dims, True)
+        norm = aten.linalg_vector_norm(x.abs() if x.is_complex() else x, p, dims, True)
         if p == 2:
             slope = x / norm
         elif math.isinf(p):
@@ -538,7 +538,8 @@ class Renorm(Opaque):
             slope = x.sgn() * (x.abs() / norm).pow(p - 1)
         slope = aten.masked_fill(slope, norm == 0, 0)
         inverse = 1 / (norm + 1e-7)
-        scaled = maxnorm * inverse * (g - inverse * slope * (g * x).sum(dims, True))
+        along = (g * x.conj()).real if x.is_complex() else g * x
+        scaled = maxnorm * inverse * (g - inverse * slope * along.sum(dims, True))
         return aten.where(norm > maxnorm, scaled, g)
 
     saves_by = ("p",)
