@@ -31,7 +31,11 @@ static PyGetSetDef dtype_getset[] = {
 static PyMemberDef dtype_members[] = {
     {"itemsize", T_INT, offsetof(DType, itemsize), READONLY}, {"code", T_INT, offsetof(DType, code), READONLY},
     {"name", T_OBJECT, offsetof(DType, name), READONLY}, {0}};
-static PyMethodDef dtype_methods[] = {{"__reduce__", (PyCFunction)dtype_reduce, METH_NOARGS}, {0}};
+static PyObject *call_hook(const char *name, PyObject *args);
+static PyObject *dtype_real(PyObject *d, PyObject *u) { return call_hook("dtype_to_real", Py_BuildValue("(O)", d)); }
+static PyObject *dtype_complex(PyObject *d, PyObject *u) { return call_hook("dtype_to_complex", Py_BuildValue("(O)", d)); }
+static PyMethodDef dtype_methods[] = {{"__reduce__", (PyCFunction)dtype_reduce, METH_NOARGS}, {"to_real", dtype_real, METH_NOARGS},
+    {"to_complex", dtype_complex, METH_NOARGS}, {0}};
 PyTypeObject DTypeType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.dtype", .tp_basicsize = sizeof(DType), .tp_new = dtype_new,
     .tp_repr = (reprfunc)dtype_repr, .tp_flags = Py_TPFLAGS_DEFAULT, .tp_getset = dtype_getset,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau._src import _native
+from flambeau._src.core.slots import fill
 
 FLOATING, COMPLEX, SIGNED = 1, 2, 4
 dtype = _native.dtype
@@ -154,3 +155,15 @@ def c_name(d: dtype) -> str:
 def scalar_name(d: dtype) -> str:
     """The scalar type's name in error messages: 'Float', 'Long'."""
     return SCALAR_NAMES[d.name]
+
+
+def to_complex(d: dtype) -> dtype:
+    """The complex dtype whose parts hold d; RuntimeError where there is none."""
+    found = d if d.is_complex else COMPLEX_OF.get(d)
+    if found is None:
+        raise RuntimeError(f"Unknown Complex ScalarType for {scalar_name(d)}")
+    return found
+
+
+fill("dtype_to_real", lambda d: REAL_OF.get(d, d))  # dtype's methods of these names
+fill("dtype_to_complex", to_complex)
