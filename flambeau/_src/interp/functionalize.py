@@ -322,6 +322,7 @@ _FUNCTIONAL_FORMS = {
     "random_.from": "random.from", "random_.to": "random.to",
     "native_batch_norm": "_native_batch_norm_legit_functional",
     "_native_batch_norm_legit": "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update": "_batch_norm_with_update_functional",
 }  # fmt: skip
 
 

@@ -449,3 +449,158 @@ class NativeBatchNormBackward(Opaque):
         first = [*grads[:2], *(() if weight is None else (to_weight,))]
         rest = [t for t in (mean, var, save_mean, save_invstd) if t is not None]
         return (*first, *[None for _ in rest])
+
+
+# ---- the same with a place for what a device's library keeps for its backward: `reserve` ----
+
+
+def _reserve(x: Tensor) -> TensorSpec:
+    """Empty here: nothing is kept that the other results do not hold."""
+    return TensorSpec((0,), dt.uint8, x.device)
+
+
+def _reserved_vjp(
+    b: Any, g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, update: bool, eps: float
+) -> Any:
+    """The gradients through batch_norm_backward, which asks for a weight."""
+    if weight is None:
+        return _forward_vjp(b, g, x, weight, bias, mean, var, update, 0.0, eps)
+    needs = iter(b.needs)
+    mask = [next(needs), next(needs), next(needs) if bias is not None else False]
+    got = aten.batch_norm_backward(
+        g[0], x, weight, mean, var, b.outs[1], b.outs[2], update, eps, mask, aten.clone(b.outs[3])
+    )
+    given = [*got[:2], *(() if bias is None else got[2:])]
+    return (*given, *[None for t in (mean, var) if t is not None])
+
+
+class BatchNormWithUpdate(Opaque):
+    """Batch norm by the input's own statistics; the running ones move in place."""
+
+    schema = (
+        "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, "
+        "Tensor(a!) running_mean, Tensor(b!) running_var, float momentum, float eps) "
+        "-> (Tensor, Tensor, Tensor, Tensor)"
+    )
+    public = ""
+    out = "out"
+    out_args = ("out", "save_mean", "save_invstd", "reserve")
+    differentiable = (0,)
+    new_version = False
+
+    def meta(
+        x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
+    ) -> Any:
+        return (*_forward_meta(x, weight, bias, mean, var, True, momentum, eps), _reserve(x))
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float,
+        eps: float,
+    ) -> None:  # fmt: skip
+        _forward(outs[:3], x, weight, bias, mean, var, True, momentum, eps)
+
+    def vjp(
+        b: Any, g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float,
+        eps: float,
+    ) -> Any:  # fmt: skip
+        return _reserved_vjp(b, g, x, weight, bias, mean, var, True, eps)
+
+    def samples(s: Any) -> Iterator[Any]:
+        for weight in (s.tensor((3,)), None):
+            yield s.sample(
+                s.tensor((2, 3, 4)),
+                weight,
+                None,
+                s.tensor((3,)).detach(),
+                s.tensor((3,), 0.5, 2).detach(),
+                0.1,
+                1e-5,
+            )
+
+
+class BatchNormWithUpdateFunctional(Opaque):
+    """_batch_norm_with_update that returns the new running statistics."""
+
+    schema = (
+        "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, "
+        "Tensor running_mean, Tensor running_var, float momentum, float eps) -> "
+        "(Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)"
+    )
+    public = ""
+    differentiable = (0,)
+    vjp = BatchNormWithUpdate.vjp
+
+    def meta(
+        x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float, eps: float
+    ) -> Any:
+        own = BatchNormWithUpdate.meta(x, weight, bias, mean, var, momentum, eps)
+        return (*own, *[TensorSpec(t.shape, t.dtype, t.device) for t in (mean, var)])
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, momentum: float,
+        eps: float,
+    ) -> None:  # fmt: skip
+        copy_into(outs[4], mean)
+        copy_into(outs[5], var)
+        _forward(outs[:3], x, weight, bias, outs[4], outs[5], True, momentum, eps)
+
+
+class BatchNormNoUpdate(Opaque):
+    """Batch norm by the running statistics."""
+
+    schema = (
+        "_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, "
+        "Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)"
+    )
+    public = ""
+    out = "out"
+    out_args = ("out0", "out1", "out2", "out3")
+    differentiable = (0,)
+    constants = ("running_mean", "running_var")
+
+    def meta(
+        x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    ) -> Any:
+        return (*_forward_meta(x, weight, bias, mean, var, False, momentum, eps), _reserve(x))
+
+    def kernel(
+        outs: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float,
+        eps: float,
+    ) -> None:  # fmt: skip
+        _forward(outs[:3], x, weight, bias, mean, var, False, momentum, eps)
+
+    def vjp(
+        b: Any, g: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float,
+        eps: float,
+    ) -> Any:  # fmt: skip
+        return _reserved_vjp(b, g, x, weight, bias, mean, var, False, eps)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(
+            s.tensor((2, 3, 4)), s.tensor((3,)), s.tensor((3,)), s.tensor((3,)).detach(),
+            s.tensor((3,), 0.5, 2).detach(), 0.1, 1e-5,
+        )  # fmt: skip
+
+
+class BatchNormBackward(Opaque):
+    """native_batch_norm_backward with `reserve`."""
+
+    schema = (
+        "batch_norm_backward(Tensor grad_out, Tensor input, Tensor weight, Tensor? running_mean, "
+        "Tensor? running_var, Tensor? save_mean, Tensor? save_var, bool update, float eps, "
+        "bool[3] output_mask, Tensor reserve) -> (Tensor, Tensor, Tensor)"
+    )
+    public = ""
+    undefined_grads = True
+
+    def refuse_backward(gg: Any, *args: Any) -> None:
+        refuse_bias_alone(gg, args[2])
+
+    def meta(*args: Any) -> Any:
+        return NativeBatchNormBackward.meta(*args[:-1])
+
+    def kernel(outs: Any, *args: Any) -> None:
+        NativeBatchNormBackward.kernel(outs, *args[:-1])
+
+    def vjp(b: Any, gg: Any, *args: Any) -> Any:
+        return (*NativeBatchNormBackward.vjp(b, gg, *args[:-1]), None)
