@@ -127,6 +127,13 @@ class Judge:
         a, b = ours.astype(np.float64), theirs.astype(np.float64)
         special = ~np.isfinite(b) | ~np.isfinite(a)
         bad = special & ~_alike(a, b)
+        if name == "float16" and wide is not None:  # where torch's steps on the way overflow
+            with np.errstate(all="ignore"):
+                truth = _real_view(wide).astype(np.float64)
+                own = np.isfinite(truth) & np.isfinite(a) & ~np.isfinite(b)
+                bad &= ~own | (
+                    np.abs(a - truth) > self.ulps * EPS[name] * np.abs(truth) + TINY[name]
+                )
         if self.truth_counts and wide is not None:
             with np.errstate(over="ignore"):
                 bad &= ~_alike(a, _real_view(wide).astype(ours.dtype))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import checks, run, wire
+from tests.oracle import checks, replay, run, wire
 from tests.oracle.compare import Judge
 from tests.oracle.entries import ENTRIES, EXTRA
 
@@ -96,6 +96,24 @@ def test_infinities_of_the_truth_count_only_where_that_is_asked_for() -> None:
     assert "differ" in _reason(ours, theirs, ours)
     assert _reason(ours, theirs, ours, truth_counts=True) is None
     assert "differ" in _reason(ours, theirs, theirs, truth_counts=True)
+
+
+def test_float16_may_be_right_where_a_step_of_torch_overflowed() -> None:
+    nan, inf = float("nan"), float("inf")
+    assert _reason([-7.0, 2.0], [nan, 2.0], [-7.0, 2.0], name="float16") is None
+    assert "differ" in _reason([-7.1, 2.0], [nan, 2.0], [-7.0, 2.0], name="float16")
+    assert "differ" in _reason([65504.0], [inf], [70000.0], name="float16")
+    assert "differ" in _reason([nan], [inf], [1.0], name="float16")
+    assert "differ" in _reason([-7.0], [nan], [-7.0], name="float32")
+
+
+def test_the_replay_draws_the_cotangents_of_the_recording() -> None:
+    import flambeau  # lazy: the harness itself needs no runtime
+
+    for shape, name in (((), "float32"), ((2, 3), "complex64")):
+        like = flambeau.zeros(shape, dtype=getattr(flambeau, name))
+        drawn = checks.cotangent(flambeau, like, 7).reshape(-1).tolist()
+        assert drawn == replay._cotangent(shape, 7, name).reshape(-1).tolist()
 
 
 def test_a_recording_of_other_sources_is_refused(tmp_path: Path, capsys: Any) -> None:
