@@ -127,13 +127,9 @@ def _contains(self: Tensor, element: Any) -> bool:
 
 
 def __format__(self: Tensor, spec: str) -> str:
-    return (
-        self.item().__format__(spec)
-        if not self.dim() and spec
-        else object.__format__(self, spec)
-        if spec
-        else str(self)
-    )
+    if not self.dim() and type(self) is Tensor and self.device.type != "meta":
+        return format(self.item(), spec)
+    return object.__format__(self, spec)
 
 
 def result_type(tensor1: Any, tensor2: Any) -> dt.dtype:

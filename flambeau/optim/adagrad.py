@@ -85,14 +85,13 @@ class Adagrad(Parameterwise):
             if foreach:
                 raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
             self._need_device_dtype_check_for_fused = True
+            self._step_supports_amp_scaling = True
         # All state is there from the beginning, so that it can be shared between processes.
         for group in self.param_groups:
             for p in group["params"]:
                 self.state[p] = self._begin(p, group)
 
     def _begin(self, p: Tensor, group: dict[str, Any]) -> dict[str, Any]:
-        if group["fused"]:
-            _device_dtype_check_for_fused(p, cuda_unsupported=True)
         first = group["initial_accumulator_value"]
         if torch.is_complex(p):
             first = complex(first, first)
@@ -112,6 +111,9 @@ class Adagrad(Parameterwise):
         grads: list[Tensor],
         states: list[dict[str, Any]],
     ) -> None:
+        if group["fused"] and getattr(self, "_need_device_dtype_check_for_fused", True):
+            _device_dtype_check_for_fused(params[0])
+            self._need_device_dtype_check_for_fused = False
         adagrad(
             params,
             grads,

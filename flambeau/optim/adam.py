@@ -77,6 +77,7 @@ class Adam(Parameterwise):
         decoupled_weight_decay: bool = False,
     ) -> None:
         _check_options(lr, betas, eps, weight_decay, foreach, capturable)
+        betas = tuple(b.squeeze() if isinstance(b, Tensor) and b.dim() else b for b in betas)
         super().__init__(
             params,
             {

@@ -17,6 +17,8 @@ from .optimizer import Optimizer, ParamsT
 
 __all__ = ["LBFGS"]
 
+#: What a step leaves in the state, in this order.
+_SAVED = ("d", "t", "old_dirs", "old_stps", "ro", "H_diag", "prev_flat_grad", "prev_loss")
 _ARMIJO, _CURVATURE = 1e-4, 0.9
 _MOST_SEARCHES = 25
 _SEARCH_TOLERANCE = 1e-9
@@ -162,6 +164,9 @@ class LBFGS(Optimizer):
             flat = abs(loss - before) < group["tolerance_change"]
             if evals >= group["max_eval"] or optimal or still or flat:
                 break
+        for key in _SAVED:
+            if key in state:
+                state[key] = state.pop(key)
         return first_loss
 
     def _new_direction(self, state: dict[str, Any], grad: Tensor, history: int) -> None:

@@ -23,7 +23,10 @@ from tests.oracle.compare import EPS, Judge
 
 RECORDINGS = run.RECORDINGS
 KNOWN = run.HERE / "known_modules.txt"
-SOURCES = {"modules": "module_programs.py", "optimizers": "optimizer_programs.py"}
+SOURCES = {
+    "modules": ("module_programs.py", "module_recording.py"),
+    "optimizers": ("optimizer_programs.py", "optimizer_recording.py"),
+}
 BACK_ENDS = ("aot_eager", "inductor")
 EXACT = ("init", "repr", "attributes", "load", "pickle", "rng", "writes")
 TIMEOUT = 900.0  # seconds for one file, compiled forms of all its samples among it
@@ -31,7 +34,7 @@ TIMEOUT = 900.0  # seconds for one file, compiled forms of all its samples among
 
 def folder(database: str, root: Path) -> Path:
     """Where the recording that fits these sources lies."""
-    return root / f"{database}-{objects.digest(SOURCES[database])}"
+    return root / f"{database}-{objects.digest(*SOURCES[database])}"
 
 
 @dataclass

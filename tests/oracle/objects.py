@@ -18,7 +18,7 @@ from typing import Any
 from tests.oracle import wire
 
 FUNCTIONS = ("nn.functional", "", "special")  # where a function's public name is looked for
-SHARED = ("wire.py", "checks.py", "objects.py", "record_databases.py")
+SHARED = ("wire.py", "checks.py", "objects.py")
 
 
 def digest(*sources: str) -> str:
@@ -129,3 +129,15 @@ def described(rt: ModuleType, value: Any) -> Any:
         return wire.encode_plain(rt, value)
     except wire.Unencodable:
         return {"k": "type", "v": getattr(value, "__name__", type(value).__name__)}
+
+
+def raising(
+    dropped: list[str], each: Any, call: Any, early: bool, outcome: Any, desc: str
+) -> Iterator[wire.Node]:
+    """What is recorded of an input that must raise; nothing where torch takes it."""
+    if "err" not in outcome:
+        dropped.append(f"error input {desc}: torch raises nothing")
+        return
+    kinds = each.error_type if isinstance(each.error_type, tuple) else (each.error_type,)
+    yield {"call": call, "early": early, "types": [kind.__name__ for kind in kinds],
+           "regex": each.error_regex, "torch": outcome["err"], "desc": desc}  # fmt: skip
