@@ -10,7 +10,8 @@ from flambeau._src.util.errors import LinAlgError
 
 __all__ = [
     "cross", "cholesky", "cholesky_ex", "cond", "det", "diagonal", "eig", "eigh", "eigvals",
-    "eigvalsh", "inv", "inv_ex", "lstsq",
+    "eigvalsh", "householder_product", "inv", "inv_ex", "ldl_factor", "ldl_factor_ex", "ldl_solve",
+    "lstsq",
     "lu", "lu_factor", "lu_factor_ex", "lu_solve", "matmul", "matrix_exp", "matrix_norm",
     "matrix_power",
     "matrix_rank", "multi_dot", "norm",

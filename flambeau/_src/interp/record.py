@@ -495,8 +495,9 @@ def dissolved(op: Op, args: tuple[Any, ...]) -> Any:
     n = len(decl.out_args)
     outs = args[-n:]
     results = decl.decompose(*args[:-n])  # type: ignore[misc]
-    for o, r in zip(outs, results if isinstance(results, tuple) else (results,), strict=True):
-        slot("write_out")(o, r, decl.out_rows)
+    results = results if isinstance(results, tuple) else (results,)
+    for i, (o, r) in enumerate(zip(outs, results, strict=True)):
+        slot("write_out")(o, r, decl, i)
     return outs[0] if n == 1 else outs
 
 

@@ -16,7 +16,7 @@ from flambeau._src.core import state
 from flambeau._src.core.slots import fill, slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.bind import bind, rename, resolve, takes
-from flambeau._src.ops.op import PACKETS, Op, Packet, TensorSpec, resolve_lazy
+from flambeau._src.ops.op import PACKETS, Declaration, Op, Packet, TensorSpec, resolve_lazy
 from flambeau._src.ops.refuse import Refusal, signatures
 
 call_bits = _native.call_bits
@@ -391,14 +391,14 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
     else:
         results = functional(base, args)
         results = results if isinstance(results, tuple) else (results,)
-        for o, r in zip(outs, results, strict=True):
+        for i, (o, r) in enumerate(zip(outs, results, strict=True)):
             check_out_dtype(op, r.dtype, o.dtype)
             if o.device != r.device:
                 raise RuntimeError(
                     "Expected all tensors to be on the same device, but found at least two "
                     f"devices, {o.device} and {r.device}!"
                 )
-            resize_output(o, r.shape, None if op.decl.out_rows else r.stride())
+            lay_out(op.decl, i, o, r)
             check_no_self_overlap(o)
             copy_into(o, r)
     for o in outs:
@@ -406,11 +406,20 @@ def _out(op: Op, args: tuple[Any, ...]) -> Any:
     return outs[0] if n == 1 else tuple(outs)
 
 
-def write_out(out: Tensor, result: Tensor, rows: bool = False) -> None:
-    """What out= of a composite does with the result: resized (`rows`: to a contiguous tensor),
-    converted where allowed, recorded."""
+def lay_out(decl: type[Declaration], number: int, out: Tensor, result: Tensor) -> None:
+    """Give what stands at `number` of out= the geometry that the declaration tells."""
+    if number in decl.out_fresh and not out.numel():
+        slot("resize_to")(out, result.shape, result.stride())
+    else:
+        resize_output(out, result.shape, None if decl.out_rows else result.stride())
+
+
+def write_out(
+    out: Tensor, result: Tensor, decl: type[Declaration] = Declaration, number: int = 0
+) -> None:
+    """What out= of a composite does with the result: resized, converted where allowed, recorded."""
     check_cast(result.dtype, out.dtype)
-    resize_output(out, result.shape, None if rows else result.stride())
+    lay_out(decl, number, out, result)
     dispatch(slot("copy_op")(), (out, result, False))
 
 

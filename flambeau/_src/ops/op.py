@@ -34,6 +34,8 @@ class Declaration:
     out_dtype   what out= may be: 'exact' the result's dtype, 'cast' what it converts to, 'factory'
     out_rows    what out= is resized to is contiguous, however the result itself is laid out
     check_out   `check_out(source, to)` refuses a dtype of out= in other words than `out_dtype`
+    out_fresh   numbers of the results that, where what is given for them is empty, are laid out as
+                the plain result is
     public      where the name appears: 'function', 'method', 'nn' (comma separated)
     public_inplace   where the in-place form's does (None: where `public` says)
     aliases     further public names of the very same function
@@ -59,7 +61,8 @@ class Declaration:
                 `vjp` it is not run to find out what is saved)
     by_value    `by_value(extent, *args) -> specs`: the results where an extent of theirs depends on
                 values; `extent(least=0, most=None)` makes a number that only running will tell
-    saves_by    names of non-tensor arguments on which the saved set depends
+    saves_by    names of arguments on which the saved set depends: of what is no tensor the value,
+                of a tensor which extents are 0 or 1
     """
 
     schema: str = ""
@@ -68,6 +71,7 @@ class Declaration:
     level: str = "primitive"
     out_dtype: str = "exact"
     out_rows: bool = False
+    out_fresh: tuple[int, ...] = ()
     inplace: bool | str = False
     out: bool | str = False
     out_args: tuple[str, ...] = ("out",)

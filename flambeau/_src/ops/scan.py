@@ -63,6 +63,7 @@ def _scan(name: str, vjp: Any) -> None:
             "vjp": vjp,
             "inplace": True,
             "out": "out",
+            "saves_by": ("self", "dim"),
             "samples": scan_samples,
             "error_samples": dim_errors,
             "schema": f"{name}(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",

@@ -260,7 +260,8 @@ class TriangularSolve(Opaque):
     )
     out = "X"
     out_args = ("X", "M")
-    differentiable = (0,)
+    out_fresh = (0, 1)
+    undefined_grads = True
 
     def meta(b: Tensor, a: Tensor, upper: bool, transpose: bool, unit: bool) -> Any:
         for name, t in (("b", b), ("A", a)):
@@ -294,7 +295,10 @@ class TriangularSolve(Opaque):
             put(outs[0], substitute(x, array_of(b), upper, unit))
 
     def vjp(b: Any, g: Any, rhs: Any, a: Any, upper: bool, transpose: bool, unit: bool) -> Any:
-        g, x = g[0], b.outs[0]
+        g, copied = g
+        if g is None:
+            return None, copied
+        x = b.outs[0]
         t = a.mT.conj() if not transpose else a.conj()
         up = (not upper) if not transpose else upper
         gb = aten.linalg_solve_triangular(t, g, upper=up, unitriangular=unit)
@@ -302,6 +306,7 @@ class TriangularSolve(Opaque):
         if b.needs[1]:
             ga = -aten.matmul(x.conj(), gb.mT) if transpose else -aten.matmul(gb, x.mH)
             ga = sum_batch(ga.triu(int(unit)) if upper else ga.tril(-int(unit)), a)
+            ga = ga if copied is None else ga + sum_batch(copied, a)
         return sum_batch(gb, rhs) if b.needs[0] else None, ga
 
 
@@ -354,6 +359,7 @@ class CholeskyInverse(Opaque):
     schema = "cholesky_inverse(Tensor self, bool upper=False) -> Tensor"
     out = "out"
     out_rows = True
+    out_fresh = (0,)
 
     def meta(a: Tensor, upper: bool) -> TensorSpec:
         check_matrix(
@@ -818,7 +824,9 @@ class Lstsq(Opaque):
     out = "out"
     out_args = ("solution", "residuals", "rank", "singular_values")
     out_rows = True
-    differentiable = (0,)
+    out_fresh = (0,)
+    differentiable = (0, 1)
+    undefined_grads = True
 
     def meta(a: Tensor, b: Tensor, rcond: Any, driver: Any) -> Any:
         if a.dim() < 2:
@@ -871,7 +879,11 @@ class Lstsq(Opaque):
             if driver in ("gelsd", "gelss")
             else stat
         )
-        solution = TensorSpec(full[:-1], a.dtype, a.device) if columns else columned(full, a)
+        # LAPACK leaves the solution in the first rows of what held B
+        rows = columned([*batch, max(m, n), shape[-1]], a).stride
+        solution = TensorSpec(full, a.dtype, a.device, rows)
+        if columns:
+            solution = TensorSpec(full[:-1], a.dtype, a.device)
         return solution, residuals, ranks, values
 
     def kernel(outs: Any, a: Tensor, b: Tensor, rcond: Any, driver: Any) -> None:
@@ -897,15 +909,27 @@ class Lstsq(Opaque):
         put(outs[3], s)
 
     def vjp(b: Any, g: Any, a: Any, rhs: Any, rcond: Any, driver: Any) -> Any:
-        gx = g[0]
+        gx, gr = g[:2]
         columns = a.dim() - rhs.dim() == 1
         y = rhs.unsqueeze(-1) if columns else rhs
-        gx = gx.unsqueeze(-1) if columns else gx
-        p = aten.linalg_pinv(a, 1e-15)
         ga = gb = None
-        if b.needs[0]:
-            ga = pinv_gradient(sum_batch(aten.matmul(gx, y.mH), p), p, a)
-        if b.needs[1]:
-            gb = sum_batch(aten.matmul(p.mH, gx), y)
-            gb = gb.squeeze(-1) if columns else gb
-        return ga, gb
+        if gx is not None:
+            gx = gx.unsqueeze(-1) if columns else gx
+            p = aten.linalg_pinv(a, 1e-15)
+            if b.needs[0]:
+                ga = pinv_gradient(sum_batch(aten.matmul(gx, y.mH), p), p, a)
+            if b.needs[1]:
+                gb = sum_batch(aten.matmul(p.mH, gx), y)
+        if gr is not None:
+            # of |A X - B|²; what X adds is 0, the residual being orthogonal to A's columns
+            x = b.outs[0].unsqueeze(-1) if columns else b.outs[0]
+            away = aten.matmul(a, x) - y
+            if not gr.numel():
+                return ga, gb.squeeze(-1) if gb is not None and columns else gb
+            away = 2 * gr.unsqueeze(-2) * away
+            if b.needs[0]:
+                part = sum_batch(aten.matmul(away, x.mH), a)
+                ga = part if ga is None else ga + part
+            if b.needs[1]:
+                gb = sum_batch(-away, y) if gb is None else gb - sum_batch(away, y)
+        return ga, gb.squeeze(-1) if gb is not None and columns else gb

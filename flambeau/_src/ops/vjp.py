@@ -320,6 +320,11 @@ def known_saves(
     return op.saves.get(_saves_key(op, needs, args))
 
 
+def _few(t: Tensor) -> tuple[int, ...]:
+    """The extents as far as they are 0 or 1, where a formula may have a shorter way."""
+    return tuple(2 if n > 1 else int(n) for n in t.shape)
+
+
 def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
     decl = op.decl
     extra = tuple(
@@ -328,14 +333,14 @@ def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
         if not a.is_tensor
     )
     shape = tuple(
-        (a.dim() == 0, a.dtype.is_complex)
+        (a.dim() == 0, a.dtype.is_complex, op.schema.args[i].name in decl.saves_by and _few(a))
         if isinstance(a, Tensor)
         else len(a)
         if isinstance(a, (list, tuple))
         else "none"
         if a is None
         else "number"
-        for a in (args[i] for i in op.schema.tensor_positions)
+        for i, a in ((i, args[i]) for i in op.schema.tensor_positions)
     )
     return (needs, extra if all(not isinstance(x, (list, Tensor)) for x in extra) else None, shape)
 
