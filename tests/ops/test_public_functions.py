@@ -161,3 +161,45 @@ def test_arrays_are_not_close_to_tensors() -> None:
 def test_names_that_are_not_there_raise_attribute_errors() -> None:
     assert not hasattr(torch.autograd, "profiler_legacy")
     assert torch.linalg.LinAlgError.__name__ == "_LinAlgError"
+
+
+@pytest.mark.parametrize("name", ["all", "any"])
+def test_truth_of_uint8_is_uint8(name: str) -> None:
+    x = torch.tensor([[2, 0], [3, 4]], dtype=torch.uint8)
+    found = getattr(torch, name)(x, 1)
+    assert found.dtype is torch.uint8
+    assert found.tolist() == [int(getattr(np, name)(row)) for row in x.numpy()]
+    assert getattr(torch, name)(x).dtype is torch.uint8
+    with pytest.raises(RuntimeError, match=f"{name} only supports bool tensor for result, got: Lo"):
+        getattr(torch, name)(x, out=torch.empty((), dtype=torch.int64))
+
+
+def test_numbers_of_two_halves_are_converted_part_by_part() -> None:
+    for x in (torch.tensor([1 + 2j, -8.5 + 0.25j]), torch.tensor(1.5j)):
+        assert x.chalf().dtype is torch.complex32
+        assert x.chalf().to(torch.complex64).tolist() == x.tolist()
+
+
+def test_polynomials_of_degrees_that_no_loop_reaches() -> None:
+    n = torch.tensor([1e30, 2e9, 1e9], dtype=torch.float64)
+    x = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    t = torch.special.chebyshev_polynomial_t(x, n).tolist()
+    assert t[:2] == [0, 1] and t[2] != t[2]
+    wide = torch.special.legendre_polynomial_p(torch.tensor(2.0), torch.tensor(513.0))
+    assert wide.isnan()  # beyond float32 on the way
+
+
+def test_gradients_of_analytic_functions_are_conjugated() -> None:
+    z = torch.tensor([0.3 + 0.4j, -1.0 + 0.7j], dtype=torch.complex128, requires_grad=True)
+    w = torch.tensor([0.1 - 0.9j, 0.6 + 0.2j], dtype=torch.complex128, requires_grad=True)
+    for fn in (torch.sigmoid, torch.tanh, torch.sinc):
+        assert torch.autograd.gradcheck(fn, (z,)), fn
+        assert torch.autograd.gradgradcheck(fn, (z,)), fn
+    assert torch.autograd.gradcheck(torch.logaddexp, (z, w))
+    found = torch.logaddexp(z, w).detach().numpy()
+    exact = np.log(np.exp(z.detach().numpy()) + np.exp(w.detach().numpy()))
+    np.testing.assert_allclose(found, exact)
+    with pytest.raises(RuntimeError, match="In-place abs is not supported for complex tensors"):
+        z.detach().abs_()
+    with pytest.raises(RuntimeError, match="Found dtype Float but expected ComplexDouble"):
+        torch.conj_physical(z.detach(), out=torch.empty(2))

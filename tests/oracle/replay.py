@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import operator
 import os
 import re
 import sys
@@ -75,7 +76,9 @@ class Replayer:
         if check.startswith("alias:"):
             return dotted(self.rt, check[6:])
         text = self.document["calls"][check]
-        return checks.OPERATORS[text] if check == "operator" else resolve(self.rt, text)
+        if check == "operator":
+            return checks.OPERATORS.get(text) or getattr(operator, text)
+        return resolve(self.rt, text)
 
     def run(self, only: int | None = None) -> Tally:
         """All samples and error inputs."""

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.ops.call import aten, by_number
 from flambeau._src.ops.kinds import Composite, Pointwise
-from flambeau._src.ops.pointwise import unary_samples
+from flambeau._src.ops.pointwise import conj, unary_samples
 
 
 class Relu(Pointwise):
@@ -68,10 +68,13 @@ class TanhBackward(Pointwise):
     public = "function"
 
     def expr(k: Any, g: Any, o: Any) -> Any:
+        if o.dtype.startswith("complex"):
+            o = k.conj(o)
         return g * (1 - o * o)
 
     def vjp(b: Any, gg: Any, g: Any, o: Any) -> Any:
-        return aten.tanh_backward(gg, o), gg * (by_number("mul", o, -2) * g) if b.needs[1] else None
+        own = aten.tanh_backward(gg, conj(o))
+        return own, conj(gg) * (by_number("mul", conj(o), -2) * g) if b.needs[1] else None
 
 
 class SigmoidBackward(Pointwise):
@@ -82,10 +85,13 @@ class SigmoidBackward(Pointwise):
     public = "function"
 
     def expr(k: Any, g: Any, o: Any) -> Any:
+        if o.dtype.startswith("complex"):
+            o = k.conj(o)
         return g * ((1 - o) * o)
 
     def vjp(b: Any, gg: Any, g: Any, o: Any) -> Any:
-        return aten.sigmoid_backward(gg, o), gg * g * (1 - 2 * o) if b.needs[1] else None
+        own = aten.sigmoid_backward(gg, conj(o))
+        return own, conj(gg) * g * (1 - 2 * conj(o)) if b.needs[1] else None
 
 
 SQRT1_2 = 0.7071067811865476

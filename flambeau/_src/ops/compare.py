@@ -248,6 +248,9 @@ def _test(name: str, body: Any) -> None:
     def expr(k: Any, a: Any) -> Any:
         return body(k, a)
 
+    def check_out(source: Any, to: Any) -> None:
+        raise RuntimeError(f"{name} does not support non-boolean outputs.")
+
     type(
         name,
         (Pointwise,),
@@ -259,6 +262,7 @@ def _test(name: str, body: Any) -> None:
             "differentiable": False,
             "inplace": False,
             "expr": expr,
+            "check_out": staticmethod(check_out),
             "samples": unary_samples,
         },
     )

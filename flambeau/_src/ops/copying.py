@@ -62,6 +62,9 @@ def _copy_numpy(target: Tensor, source: Tensor) -> None:
     values = array_of(source)
     if source.dtype is dt.bfloat16:
         values = (values.astype(np.uint32) << 16).view(np.float32)
+    elif source.dtype is dt.complex32:
+        halves = np.ascontiguousarray(values).view(np.float16).astype(np.float32)
+        values = halves.view(np.complex64).reshape(source.shape)
     if source.dtype.is_complex and not target.dtype.is_complex:
         values = values.real
     with np.errstate(all="ignore"):
@@ -71,6 +74,9 @@ def _copy_numpy(target: Tensor, source: Tensor) -> None:
             values = np.where(nan, 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(
                 np.uint16
             )
+        elif target.dtype is dt.complex32:
+            parts = np.ascontiguousarray(values, np.complex64).view(np.float32)
+            values = parts.astype(np.float16).view(np.uint32).reshape(np.shape(values))
         array_of(target)[...] = values
 
 

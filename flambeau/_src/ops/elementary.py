@@ -167,14 +167,16 @@ _unary(
     "sinc",
     lambda g, x, b: (
         g
-        * aten.where(
-            x == 0,
-            aten.zeros((), dtype=x.dtype),
-            (
-                (3.141592653589793 * x) * (3.141592653589793 * x).cos()
-                - (3.141592653589793 * x).sin()
+        * conj(
+            aten.where(
+                x == 0,
+                aten.zeros((), dtype=x.dtype),
+                (
+                    (3.141592653589793 * x) * (3.141592653589793 * x).cos()
+                    - (3.141592653589793 * x).sin()
+                )
+                / (3.141592653589793 * x * x),
             )
-            / (3.141592653589793 * x * x),
         )
     ),
     lambda k, a: k.where(a == 0, a * 0 + 1, k.sin(a * 3.141592653589793) / (a * 3.141592653589793)),
@@ -281,11 +283,15 @@ class Logaddexp(Pointwise):
     reference = "numpy.logaddexp"
 
     def expr(k: Any, a: Any, b: Any) -> Any:
+        if a.dtype.startswith("complex"):
+            less = k.real(a) < k.real(b)
+            m = k.where(less, b, a)
+            return m + k.log1p(k.exp(k.where(less, a, b) - m))
         m = k.maximum(a, b)
         return k.where(k.isinf(a) & (a == b), m, m + k.log1p(k.exp(-k.abs(a - b))))
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         return (
-            g / (1 + aten.exp(y - x)) if b.needs[0] else None,
-            g / (1 + aten.exp(x - y)) if b.needs[1] else None,
+            g / conj(1 + aten.exp(y - x)) if b.needs[0] else None,
+            g / conj(1 + aten.exp(x - y)) if b.needs[1] else None,
         )

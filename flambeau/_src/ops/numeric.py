@@ -131,8 +131,13 @@ class Heaviside(Pointwise):
     schema = "heaviside(Tensor self, Tensor values) -> Tensor"
     no_formula = True
     samples = binary_samples
-    error_samples = broadcast_errors
     reference = "numpy.heaviside"
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield from broadcast_errors(s)
+        x = s.tensor((3,), dtype=dt.float32)
+        wide = s.tensor((3,), dtype=dt.float64)
+        yield s.error(RuntimeError, "tensors with different dtypes", x, x, out=wide)
 
     def check(x: Any, y: Any) -> None:
         if x.dtype.is_complex or y.dtype.is_complex:
@@ -141,6 +146,10 @@ class Heaviside(Pointwise):
             raise RuntimeError(
                 "heaviside is not yet implemented for tensors with different dtypes."
             )
+
+    @staticmethod
+    def check_out(source: dt.dtype, to: dt.dtype) -> None:
+        raise RuntimeError("heaviside is not yet implemented for tensors with different dtypes.")
 
     def expr(k: Any, a: Any, b: Any) -> Any:
         if a.dtype == "bool":

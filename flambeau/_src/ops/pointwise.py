@@ -11,6 +11,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
 from flambeau._src.ops.kinds import SIXTEEN, Composite, Pointwise, number_type
+from flambeau._src.ops.op import Op
 
 
 def dtype_of(v: Any) -> dt.dtype:
@@ -511,6 +512,12 @@ class Abs(Pointwise):
         if x.dtype is dt.bool_:
             raise NotImplementedError("\"abs_cpu\" not implemented for 'Bool'")
 
+    @classmethod
+    def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
+        if target.dtype.is_complex:
+            raise RuntimeError("In-place abs is not supported for complex tensors.")
+        super().compute_into(op, target, args)
+
     def expr(k: Any, a: Any) -> Any:
         return k.abs(a)
 
@@ -658,7 +665,7 @@ class Addcmul(Pointwise):
     schema = "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"
 
     def expr(k: Any, a: Any, b: Any, c: Any, v: Any) -> Any:
-        return a + v * b * c
+        return k.fma(v * b, c, a)
 
     def vjp(b: Any, g: Any, x: Any, y: Any, z: Any, v: Any) -> Any:
         return (
@@ -698,7 +705,8 @@ class Addcdiv(Pointwise):
 
 def lerp(k: Any, a: Any, b: Any, w: Any) -> Any:
     """From the nearer end, so that w = 0 and w = 1 give the ends exactly."""
-    return k.where(k.abs(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w))
+    far = k.abs(w) >= 0.5
+    return k.fma(k.where(far, w - 1, w), b - a, k.where(far, b, a))
 
 
 class LerpTensor(Pointwise):

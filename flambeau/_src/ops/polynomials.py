@@ -28,28 +28,85 @@ _RULES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int, Any, Any], Any
         lambda x: x, lambda x, n, p, q: ((2 * n - 1) * x * p - (n - 1) * q) / n
     ),
 }  # fmt: skip
-for _kind in "tuvw":
-    _first, _step = _RULES[f"chebyshev_polynomial_{_kind}"]
-    _RULES[f"shifted_chebyshev_polynomial_{_kind}"] = (
-        lambda x, f=_first: f(2 * x - 1),  # type: ignore[misc]
-        lambda x, n, p, q: 2 * (2 * x - 1) * p - q,
-    )
+#: name -> its value at ±1: (x, n, whether n is even) -> P(n)
+_AT_ONE: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "chebyshev_polynomial_t": lambda x, n, sign: sign,
+    "chebyshev_polynomial_u": lambda x, n, sign: sign * (n + 1),
+    "chebyshev_polynomial_v": lambda x, n, sign: sign * _choose(x > 0, 1, 2 * n + 1),
+    "chebyshev_polynomial_w": lambda x, n, sign: sign * _choose(x > 0, 2 * n + 1, 1),
+    "legendre_polynomial_p": lambda x, n, sign: sign,
+}
+#: name -> the degree from which |x| < 1 takes the trigonometric form (22.3.15-16), and that of the
+#: angle and n
+_BY_ANGLE: dict[str, tuple[int, Callable[[Any, Any], Any]]] = {
+    "chebyshev_polynomial_t": (7, lambda a, n: _np().cos(n * a)),
+    "chebyshev_polynomial_u": (9, lambda a, n: _np().sin((n + 1) * a) / _np().sin(a)),
+    "chebyshev_polynomial_v": (9, lambda a, n: _np().cos((n + 0.5) * a) / _np().cos(a / 2)),
+    "chebyshev_polynomial_w": (9, lambda a, n: _np().sin((n + 0.5) * a) / _np().sin(a / 2)),
+}
+
+
+def _np() -> Any:
+    import numpy  # lazy: NumPy is heavy
+
+    return numpy
+
+
+def _choose(where: Any, a: Any, b: Any) -> Any:
+    return _np().where(where, a, b)
 
 
 def polynomial(name: str, x: Any, degree: Any) -> Any:
-    """All elements up to their own degrees at once."""
-    import numpy as np  # lazy: NumPy is heavy
-
-    first, step = _RULES[name]
+    """All elements up to their own degrees at once, in double. Where a term leaves the operands'
+    type NaN comes out, as it does when the recurrence runs in it."""
+    np = _np()
     kind = np.result_type(x, degree) if not np.isscalar(degree) else np.asarray(x).dtype
     x, degree = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(degree, np.float64))
-    n = np.where(np.isfinite(degree), np.trunc(degree), -1).astype(np.int64)
-    before, latest = np.ones_like(x), first(x)
-    out = np.where(n == 0, before, np.where(n == 1, latest, 0.0))
-    for i in range(2, int(n.max()) + 1 if n.size else 0):
+    shape, x, degree = x.shape, x.reshape(-1), degree.reshape(-1)
+    if name.startswith("shifted_"):
+        x, name = 2 * x - 1, name.removeprefix("shifted_")
+    first = _RULES[name][0]
+    with np.errstate(all="ignore"):
+        n = np.where(np.abs(degree) < 2.0**63, degree, -1).astype(np.int64)
+        out = np.where(n == 0, 1, np.where(n == 1, first(x), 0.0))
+        out[(n > 1) & np.isnan(x)] = np.nan
+        left = (n > 1) & ~np.isnan(x)
+        if name in _AT_ONE:
+            ends = left & (np.abs(x) == 1)
+            sign = np.where((x > 0) | (n % 2 == 0), 1, -1)
+            out[ends] = _AT_ONE[name](x, n, sign)[ends]
+            left &= ~ends
+        if name in _BY_ANGLE:
+            least, form = _BY_ANGLE[name]
+            inside = left & (np.abs(x) < 1) & (n >= least)
+            out[inside] = form(np.arccos(x[inside]), n[inside])
+            left &= ~inside
+        if name.startswith("hermite"):
+            far = left & (n > (128 if kind == np.float32 else 512))  # beyond any finite value
+            out[far] = np.nan
+            left &= ~far
+        if name.startswith("laguerre"):
+            zero = left & (x == 0)
+            out[zero] = 1
+            left &= ~zero
+        _recur(out, np.flatnonzero(left), x, n, _RULES[name], np.finfo(kind).max)
+        return out.reshape(shape).astype(kind)
+
+
+def _recur(out: Any, at: Any, x: Any, n: Any, rule: Any, top: float) -> None:
+    """out[at] by the recurrence; elements leave when their degree is reached or at a NaN. Beyond
+    `top` terms are infinite."""
+    np, (first, step) = _np(), rule
+    x, n = x[at], n[at]
+    before, latest, i = np.ones_like(x), first(x), 1
+    while at.size:
+        i += 1
         before, latest = latest, step(x, i, latest, before)
-        out = np.where(n == i, latest, out)
-    return out.astype(kind)
+        latest = np.where(np.abs(latest) > top, np.copysign(np.inf, latest), latest)
+        done = (n == i) | np.isnan(latest)
+        if done.any():
+            out[at[done]] = latest[done]
+            at, x, n, before, latest = (v[~done] for v in (at, x, n, before, latest))
 
 
 def _declare(name: str) -> None:
@@ -77,12 +134,12 @@ def _declare(name: str) -> None:
             return getattr(aten, f"special_{name}")(x, n)
 
         def plain(x: Tensor, n: Tensor) -> Tensor:
-            """The polynomial that is not shifted, at 2x - 1; all are computed in float64."""
+            """The polynomial that is not shifted, at 2x - 1."""
             check(x, n)
             kind = result_type((x, n))
             kind = kind if kind.is_floating_point else state.process.default_dtype
-            at = aten.sub(aten.mul(x.to(dt.float64), 2), 1)
-            return getattr(aten, f"special_{name.removeprefix('shifted_')}")(at, n).to(kind)
+            at = aten.sub(aten.mul(x.to(kind), 2), 1)
+            return getattr(aten, f"special_{name.removeprefix('shifted_')}")(at, n.to(kind))
 
         body = decompose if overload else plain if name.startswith("shifted_") else None
         type(name, (Computed,), {
@@ -94,5 +151,5 @@ def _declare(name: str) -> None:
         })  # fmt: skip
 
 
-for _name in _RULES:
+for _name in [*_RULES, *(f"shifted_chebyshev_polynomial_{kind}" for kind in "tuvw")]:
     _declare(_name)

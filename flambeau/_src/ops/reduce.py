@@ -170,23 +170,30 @@ class MeanDim(Reduction):
 
 
 class Truth(Reduction):
-    """Reductions of truth values."""
+    """Reductions of truth values: bool, but uint8 of uint8."""
 
     promotion = "bool"
     differentiable = False
     empty_is_all = False
     splits = True
 
+    @classmethod
+    def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
+        spec = super().infer(op, args)
+        if args[0].dtype is dt.uint8:
+            spec.dtype = dt.uint8
+        return spec
+
 
 def _truth(name: str) -> None:
+    def expr(k: Any, x: Any) -> Any:
+        return getattr(k, name)(x if x.dtype == "bool" else x != 0)
+
     def check_out(source: Any, to: Any) -> None:
-        if to is not dt.uint8:
+        if to not in (dt.bool_, dt.uint8):
             raise RuntimeError(
                 f"{name} only supports bool tensor for result, got: {dt.scalar_name(to)}"
             )
-
-    def expr(k: Any, x: Any) -> Any:
-        return getattr(k, name)(x if x.dtype == "bool" else x != 0)
 
     for title, schema, out in (
         ("", f"{name}(Tensor self) -> Tensor", "all_out"),

@@ -12,7 +12,7 @@ from flambeau._src.core import layout, state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import views as v
-from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.call import aten, overridable, write_out
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.promote import broadcast_shape
@@ -695,8 +695,18 @@ class ConjPhysical(Composite):
 
     schema = "conj_physical(Tensor self) -> Tensor"
 
+    out = True
+
     def decompose(self: Tensor) -> Tensor:
         return aten._conj_physical(self) if self.dtype.is_complex else self
+
+    def decompose_out(self: Tensor, out: Tensor) -> Tensor:
+        if out.dtype is not self.dtype:
+            raise RuntimeError(
+                f"Found dtype {dt.scalar_name(out.dtype)} but expected {dt.scalar_name(self.dtype)}"
+            )
+        write_out(out, ConjPhysical.decompose(self))
+        return out
 
 
 # ---- what is Python on every path ----
