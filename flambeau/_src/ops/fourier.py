@@ -25,11 +25,15 @@ _COMPLEX = {dt.float32: dt.complex64, dt.float64: dt.complex128}
 
 
 def transformed(
-    x: Tensor, shape: Sequence[int], dims: Sequence[int], dtype: dt.dtype
+    x: Tensor, shape: Sequence[int], dims: Sequence[int], dtype: dt.dtype, halved: bool
 ) -> TensorSpec:
-    """A result whose transformed dimensions lie innermost, in order."""
-    inner = sorted(wrap_dim(d, len(shape)) for d in dims)
-    order = [i for i in range(len(shape)) if i not in inner] + inner
+    """A result whose transformed dimensions lie innermost; they and the others are in x's order of
+    memory, but a dimension of which half is kept (the last of dims) is the innermost of all."""
+    wrapped = [wrap_dim(d, len(shape)) for d in dims]
+    last = wrapped[-1:] if halved else []
+    in_memory = sorted(range(len(shape)), key=lambda i: -x.stride()[i])
+    inner = [i for i in in_memory if i in wrapped and i not in last] + last
+    order = [i for i in in_memory if i not in inner] + inner
     stride, c = [0] * len(shape), 1
     for i in reversed(order):
         stride[i] = c
@@ -60,7 +64,7 @@ class ComplexToComplex(Opaque):
     def meta(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> TensorSpec:
         if not x.dtype.is_complex:
             raise RuntimeError("Expected self.is_complex() to be true, but got false.")
-        return transformed(x, tuple(x.shape), dim, x.dtype)
+        return transformed(x, tuple(x.shape), dim, x.dtype, False)
 
     def kernel(
         out: Tensor, x: Tensor, dim: Sequence[int], normalization: int, forward: bool
@@ -92,7 +96,7 @@ class RealToComplex(Opaque):
         shape = list(x.shape)
         if onesided:
             shape[dim[-1]] = shape[dim[-1]] // 2 + 1
-        return transformed(x, tuple(shape), dim, _COMPLEX[x.dtype])
+        return transformed(x, tuple(shape), dim, _COMPLEX[x.dtype], onesided)
 
     def kernel(
         out: Tensor, x: Tensor, dim: Sequence[int], normalization: int, onesided: bool
@@ -138,7 +142,7 @@ class ComplexToReal(Opaque):
             raise RuntimeError("Expected self.is_complex() to be true, but got false.")
         shape = list(x.shape)
         shape[dim[-1]] = size
-        return transformed(x, tuple(shape), dim, dt.REAL_OF[x.dtype])
+        return transformed(x, tuple(shape), dim, dt.REAL_OF[x.dtype], True)
 
     def kernel(out: Tensor, x: Tensor, dim: Sequence[int], normalization: int, size: int) -> None:
         import numpy as np  # lazy: NumPy is heavy
@@ -326,9 +330,12 @@ def _real_grid(name: str, x: Tensor, s: Any, dim: Any, norm: str | None, forward
 def _declare(
     name: str, arguments: str, body: Callable[..., Any], doc: str, out: bool = True
 ) -> None:
-    def decompose_out(*args: Any) -> Any:  # out= grows to a plain layout, whatever lies innermost
+    def decompose_out(*args: Any) -> Any:
         *given, target = args
-        write_out(target, aten.contiguous(body(*given)))
+        x, made = given[0], body(*given)
+        # What is but conjugated keeps its layout; a transform fills rows, whatever lies innermost.
+        conjugated = name in ("ifft", "ihfft") and not x.dtype.is_complex
+        write_out(target, made, not conjugated)
         return target
 
     type(f"Fft{name.capitalize()}", (Composite,), {
