@@ -112,3 +112,30 @@ def test_logcumsumexp_twice() -> None:
 def test_sum_to_no_dimensions_is_a_sum() -> None:
     x = torch.tensor(True)
     assert x.sum_to_size(()).dtype is torch.int64
+
+
+def test_weights_are_checked_when_a_graph_runs() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.cov(x, aweights=w)
+
+    compiled = torch.compile(program, backend="aot_eager", fullgraph=True)
+    x, w = torch.rand(2, 3), torch.tensor([0.5, 1.0, 2.0])
+    np.testing.assert_allclose(compiled(x, w).numpy(), program(x, w).numpy(), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="aweights cannot be negative"):
+        compiled(x, -w)
+
+
+def test_histogramdd_of_symbolic_sizes() -> None:
+    compiled = torch.compile(
+        lambda x: torch.histogramdd(x, [2, 3])[0], backend="aot_eager", dynamic=True
+    )
+    for n in (4, 7):
+        assert compiled(torch.rand(n, 2)).sum() == n
+
+
+def test_transforms_keep_the_order_of_memory() -> None:
+    x = torch.rand(5, 6, 7)
+    assert torch.fft.rfft2(x, dim=(1, 0)).stride() == (1, 3, 18)
+    assert torch.fft.ihfft2(x, dim=(0, 1)).stride() == (1, 5, 20)
+    out = torch.empty(0, dtype=torch.complex64)
+    assert torch.fft.ifft(x, dim=1, out=out).stride() == (42, 1, 6)

@@ -3,6 +3,7 @@ assumed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau._src.core.symint import SymBool
@@ -10,6 +11,16 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.views import sym_true
+
+
+def hold(condition: Tensor, text: str | Callable[[], str]) -> None:
+    """RuntimeError(text) where one truth value is false; in a graph, when the graph runs."""
+    fake = condition.untyped_storage().is_fake
+    if fake or not condition.item():
+        text = text if isinstance(text, str) else text()
+        if not fake:
+            raise RuntimeError(text)
+        aten._assert_async(condition, text)
 
 
 class AssertScalar(Declaration):

@@ -193,6 +193,12 @@ class HistogramddEdges(Declaration):
     differentiable = False
     public = "function"
 
+    def meta(
+        x: Tensor, bins: Sequence[int], span: Any, weight: Tensor | None, density: bool
+    ) -> Any:
+        _check_points(x, weight)
+        return tuple(TensorSpec((n + 1,), x.dtype, x.device) for n in bins)
+
     def run(
         x: Tensor, bins: Sequence[int], span: Any, weight: Tensor | None, density: bool
     ) -> list[Tensor]:
@@ -217,6 +223,12 @@ class HistogramddCounts(Declaration):
     differentiable = False
     public = "function"
 
+    def meta(
+        x: Tensor, bins: Sequence[int], span: Any, weight: Tensor | None, density: bool
+    ) -> TensorSpec:
+        _check_points(x, weight)
+        return TensorSpec(bins, x.dtype, x.device)
+
     def run(
         x: Tensor, bins: Sequence[int], span: Any, weight: Tensor | None, density: bool
     ) -> Tensor:
@@ -233,6 +245,11 @@ class HistogramddTensors(Declaration):
     )
     differentiable = False
     public = "function"
+
+    def meta(x: Tensor, bins: Sequence[Tensor], weight: Tensor | None, density: bool) -> TensorSpec:
+        _check_points(x, weight)
+        _check_edges(x, bins)
+        return TensorSpec([e.shape[0] - 1 for e in bins], x.dtype, x.device)
 
     def run(x: Tensor, bins: Sequence[Tensor], weight: Tensor | None, density: bool) -> Tensor:
         _check_points(x, weight)

@@ -10,6 +10,7 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.assertions import hold
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.creation import OPTIONS, Factory
 from flambeau._src.ops.kinds import Composite
@@ -317,8 +318,8 @@ class Istft(Composite):
         end = start + length if length is not None else total - n_fft // 2 if center else total
         signal = aten.slice(signal, 1, start, min(end, total))
         envelope = aten.slice(envelope, 1, start, min(end, total))
-        if not bool((aten.min(aten.abs(envelope)) > 1e-11).item()):
-            raise refuse(" window overlap add min: 1\n[ CPUBoolType{} ]")
+        told = " window overlap add min: 1\n[ CPUBoolType{} ]"
+        hold(aten.min(aten.abs(envelope)) > 1e-11, lambda: str(refuse(told)))
         signal = aten.div(signal, envelope)
         if end > total:
             warnings.warn(

@@ -13,6 +13,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
+from flambeau._src.ops.assertions import hold
 from flambeau._src.ops.call import aten, check_no_self_overlap, resize_output, write_out
 from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.numeric import refuse
@@ -297,10 +298,9 @@ def check_quantile(x: Tensor, q: Any, how: str) -> None:
     if not isinstance(q, Tensor):
         if not 0 <= q <= 1:
             raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q:g}")
-    elif q.device.type == "cpu" and not q.untyped_storage().is_fake:
+    elif q.device.type == "cpu":
         inside = aten.logical_and(q >= 0, q <= 1)
-        if not bool(aten.all(inside).item()):
-            raise RuntimeError("quantile() q values must be in the range [0, 1]")
+        hold(aten.all(inside), "quantile() q values must be in the range [0, 1]")
 
 
 def quantile(x: Tensor, q: Any, dim: int | None, keepdim: bool, how: str, skip: bool) -> Tensor:
@@ -391,8 +391,8 @@ def _checked_weights(name: str, w: Tensor | None, n: int, integral: bool) -> Ten
             f"cov(): expected {name} to have the same numel as there are observations in the input "
             f"but got {w.numel()} != {n}"
         )
-    if n and bool((aten.min(w) < 0).item()):
-        raise RuntimeError(f"cov(): {name} cannot be negative")
+    if n:
+        hold(aten.min(w) >= 0, f"cov(): {name} cannot be negative")
     return w
 
 
@@ -422,15 +422,18 @@ class Cov(Composite):
         if w is None or not n:
             mean = aten.sum(table, [1]) / n if n else aten.sum(table, [1]) * math.nan
         else:
-            if bool((total == 0).item()):
-                raise RuntimeError("cov(): weights sum to zero, can't be normalized")
+            hold(total != 0, "cov(): weights sum to zero, can't be normalized")
             mean = aten.sum(aten.mul(table, w), [1]) / total
         degrees: Any
         if w is not None and a is not None and correction:
             degrees = total - correction * aten.sum(aten.mul(w, a)) / total
         else:
             degrees = total - correction
-        low = bool((degrees <= 0).item()) if isinstance(degrees, Tensor) else degrees <= 0
+        if isinstance(degrees, Tensor) and degrees.untyped_storage().is_fake:
+            degrees = aten.where(degrees > 0, degrees, 0)  # a graph cannot warn
+            low = False
+        else:
+            low = bool((degrees <= 0).item()) if isinstance(degrees, Tensor) else degrees <= 0
         if low:
             _warn_degrees()
             degrees = aten.zeros_like(degrees) if isinstance(degrees, Tensor) else 0
