@@ -19,7 +19,7 @@ from flambeau._src.ops.arrays import store
 from flambeau._src.ops.call import aten, write_out
 from flambeau._src.ops.creation import OPTIONS, Factory, slot_copy, spec
 from flambeau._src.ops.kinds import Composite, Opaque, wrap_dim
-from flambeau._src.ops.op import TensorSpec
+from flambeau._src.ops.op import Declaration, TensorSpec
 
 _COMPLEX = {dt.float32: dt.complex64, dt.float64: dt.complex128}
 
@@ -335,13 +335,13 @@ def _declare(
         x, made = given[0], body(*given)
         # What is but conjugated keeps its layout; a transform fills rows, whatever lies innermost.
         conjugated = name in ("ifft", "ihfft") and not x.dtype.is_complex
-        write_out(target, made, not conjugated)
+        write_out(target, made, Declaration if conjugated else declared)
         return target
 
-    type(f"Fft{name.capitalize()}", (Composite,), {
+    declared = type(f"Fft{name.capitalize()}", (Composite,), {
         "__doc__": doc, "__module__": __name__, "public": "", "out": out,
         "schema": f"fft_{name}(Tensor self, {arguments}) -> Tensor", "decompose": body,
-        "decompose_out": decompose_out,
+        "decompose_out": decompose_out, "out_rows": True,
     })  # fmt: skip
 
 

@@ -349,16 +349,16 @@ def _quantiles(name: str, skip: bool) -> None:
         *given, target = args
         if target.dtype is not given[0].dtype:
             raise RuntimeError("quantile() out tensor must be same dtype as the input tensor")
-        write_out(target, decompose(*given), True)
+        write_out(target, decompose(*given), declared)
         return target
 
     for overload, kind in (("", "Tensor q"), (".scalar", "float q")):
-        type(name, (Composite,), {
+        declared = type(name, (Composite,), {
             "__doc__": f"The {name} of rows, in order.", "__module__": __name__,
             "schema": f"{name}{overload}(Tensor self, {kind}, int? dim=None, bool keepdim=False, *,"
             ' str interpolation="linear") -> Tensor',
             "out": "scalar_out" if overload else "out", "decompose": decompose,
-            "decompose_out": decompose_out,
+            "decompose_out": decompose_out, "out_rows": True,
         })  # fmt: skip
 
 
