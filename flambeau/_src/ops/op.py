@@ -83,7 +83,7 @@ class Declaration:
     geometry_only: bool = False
     random: bool = False
     repeatable: bool = True
-    check_out: Callable[[Any, Any], None] | None = None
+    check_out: Callable[..., None] | None = None
     differentiable: Any = True
     gives_base: bool = True
     new_version: bool = True
