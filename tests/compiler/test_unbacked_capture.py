@@ -46,6 +46,11 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "nonzero": lambda x, s: (x > 0).nonzero() + s,
     "mask": lambda x, s: x[x > 0].sin(),
     "masked_select": lambda x, s: torch.masked_select(x, x < 1) * 2,
+    "one mask for several": lambda x, s: torch.combinations(x[0], 2) * 2,
+    "classes": lambda x, s: torch.nn.functional.one_hot(s) + x.sum(),
+    "repeats that add up": lambda x, s: x[:2].repeat_interleave(
+        torch.stack([s, 6 - s]), 0, output_size=6
+    ),
     "unique": lambda x, s: torch.unique((x.detach() * 2).round()),
     "narrow": lambda x, s: torch.narrow(x, 0, s, 2) * 2,
     "narrow from the end": lambda x, s: torch.narrow(x, 1, -s - 1, 1),

@@ -142,6 +142,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "share_memory_": _refuse("A tensor moves to shared memory."),
     "set_": _refuse("The storage of a tensor is replaced."),
     "resize_": _refuse("A tensor is resized."),
+    "resize_as_": _refuse("A tensor is resized."),
     "dlpack": _refuse("A tensor is exported."),
     "__dlpack__": _refuse("A tensor is exported."),
 }

@@ -2,7 +2,7 @@
 running will tell.
 
 A number is read of the same tensor once: `x.item()` twice is one symbol, and so is the extent of
-`x.nonzero()` and of `y[x]`, until x is written.
+`x.nonzero()`, of `y[x]` and of `y.masked_select(x)`, until x is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flambeau._src.ops.op import Op
 
 __all__ = ["check_extents", "extents_by_value", "item"]
 
-_REMEMBERED = ("nonzero",)
+_REMEMBERED = {"nonzero": 0, "masked_select": 1}  # the argument that tells the extent
 
 
 def item(env: ShapeEnv, t: Any) -> Any:
@@ -41,6 +41,12 @@ def extents_by_value(env: ShapeEnv, op: Op, args: tuple[Any, ...]) -> Any:
     """The specs of an operator's results, by its declaration's `by_value`."""
 
     def extent(least: Any = 0, most: Any = None) -> Any:
+        teller = _REMEMBERED.get(op.base.name)
+        if teller is None:
+            return made(least, most)
+        return _once(args[teller], f"extent up to {most}", lambda: made(least, most))
+
+    def made(least: Any, most: Any) -> Any:
         ends = [v if isinstance(v, int) else None for v in (least, most)]
         n = unknown(env, "int", Range(*ends).meet(Range(0, None)))
         for symbolic, op_ in ((least, ">="), (most, "<=")):
@@ -49,8 +55,6 @@ def extents_by_value(env: ShapeEnv, op: Op, args: tuple[Any, ...]) -> Any:
         return sym_int(env, expression_of(n))
 
     by_value: Any = op.decl.by_value
-    if op.base.name in _REMEMBERED:
-        return _once(args[0], op.base.name, lambda: by_value(extent, *args))
     return by_value(extent, *args)
 
 

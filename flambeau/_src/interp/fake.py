@@ -8,7 +8,7 @@ whatever reaches it is answered from the declaration.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -431,10 +431,12 @@ class FakeTensorMode(TorchDispatchMode):
             return self._composite(op, args)
         if op.base.key in DYNAMIC_SHAPE and not _masks_absent(op, args):
             plain = decl.by_value is not None and op.variant == "functional"
-            if not plain or env is None or not env.allow_dynamic_output_shape_ops:
+            if not plain:
                 raise DynamicOutputShapeException(overload_of(op))
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
-                return self._wrap_all(by_value.extents_by_value(env, op, args))
+                if env is not None and env.allow_dynamic_output_shape_ops:
+                    return self._wrap_all(by_value.extents_by_value(env, op, args))
+                return self._wrap_all(decl.by_value(_refusing(op), *args))  # where all is told
         try:
             if op.variant == "inplace":
                 return self._inplace(op, args)
@@ -589,6 +591,15 @@ class FakeTensorMode(TorchDispatchMode):
         for t in targets:
             t._bump_version()
         return result
+
+
+def _refusing(op: Op) -> Callable[..., Any]:
+    """In the place of what makes extents that only running tells."""
+
+    def extent(*bounds: Any) -> Any:
+        raise DynamicOutputShapeException(overload_of(op))
+
+    return extent
 
 
 def _masks_absent(op: Op, args: tuple[Any, ...]) -> bool:

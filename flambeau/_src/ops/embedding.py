@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
-from flambeau._src.core import state
+from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, call_bits, copy_into
 from flambeau._src.ops.copying import fill_with
@@ -223,14 +223,22 @@ class OneHot(Composite):
             return aten.empty((*self.shape, num_classes), dtype=self.dtype, device=self.device)
         batched = call_bits((self,), {}, 0) & state.FUNCTORCH
         untold = self._bits & state.BELOW_RECORD  # its values are not there yet
-        if num_classes > 0 and self._bits & state.FUNCTIONALIZE:  # for when it runs
-            least, most = aten.ge(self, 0), aten.lt(self, num_classes)
-            aten._assert_async(aten.all(least), "one_hot: Class values must be non-negative.")
+        named = num_classes > 0
+        if (named or num_classes == -1) and self._bits & state.FUNCTIONALIZE:  # for when it runs
+            least = aten.all(aten.ge(self, 0))
+            aten._assert_async(least, "one_hot: Class values must be non-negative.")
+        if named and self._bits & state.FUNCTIONALIZE:
             short = "one_hot: Class values must be smaller than num_classes."
-            aten._assert_async(aten.all(most), short)
-        if num_classes > 0 and (batched or untold):
+            aten._assert_async(aten.all(aten.lt(self, num_classes)), short)
+        fmt = None
+        if num_classes == -1 and untold and not batched:
+            num_classes = aten.max(self).item() + 1
+            (num_classes >= 1).node.expect_true()
+            named, fmt = True, layout.contiguous_format  # strides that cannot be put in order
+        if named and (batched or untold):
             classes = aten.arange(num_classes, dtype=self.dtype, device=self.device)
-            return aten._to_copy(aten.eq(aten.unsqueeze(self, -1), classes), dtype=self.dtype)
+            hit = aten.eq(aten.unsqueeze(self, -1), classes)
+            return aten._to_copy(hit, dtype=self.dtype, memory_format=fmt)
         low, high = int(aten.min(self).item()), int(aten.max(self).item())
         if low < 0:
             raise RuntimeError("Class values must be non-negative.")
