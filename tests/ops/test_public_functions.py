@@ -203,3 +203,22 @@ def test_gradients_of_analytic_functions_are_conjugated() -> None:
         z.detach().abs_()
     with pytest.raises(RuntimeError, match="Found dtype Float but expected ComplexDouble"):
         torch.conj_physical(z.detach(), out=torch.empty(2))
+
+
+def test_integers_are_multiplied_and_added() -> None:
+    x = torch.tensor([2, -3])
+    assert torch.addcmul(x, x, x, value=3).tolist() == [14, 24]
+    with pytest.raises(NotImplementedError, match="\"div_floor_cpu\" not implemented for 'Bool'"):
+        torch.floor_divide(x > 0, x > 5)
+
+
+@pytest.mark.parametrize("d", [2, 3])
+def test_fractional_pooling_takes_the_largest_of_windows_that_end_with_the_input(d: int) -> None:
+    x = torch.arange(9.0).expand(*(9,) * (d - 1), 9)[None].clone().requires_grad_()
+    u = torch.full((1, 1, d), 0.3)
+    pool = getattr(torch.nn.functional, f"fractional_max_pool{d}d")
+    out, at = pool(x, 3, output_size=4, return_indices=True, _random_samples=u)
+    assert out[(0,) * d].tolist() == [2, 4, 6, 8]  # starts 0, 2, 4, 6
+    assert (at[(0,) * d] % 9).tolist() == [2, 4, 6, 8]
+    out.sum().backward()
+    assert x.grad is not None and x.grad.sum() == 4**d

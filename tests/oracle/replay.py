@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import keyword
 import math
 import operator
 import os
@@ -78,7 +79,8 @@ class Replayer:
             return dotted(self.rt, check[6:])
         text = self.document["calls"][check]
         if check == "operator":
-            return checks.OPERATORS.get(text) or getattr(operator, text)
+            name = f"{text}_" if keyword.iskeyword(text) else text
+            return checks.OPERATORS.get(text) or getattr(operator, name)
         return resolve(self.rt, text)
 
     def run(self, only: int | None = None) -> Tally:

@@ -465,6 +465,8 @@ class Tracer:
         a, b = self.pair(a, b)
         a, c = self.pair(a, c)
         b = self.cast(b, a.dtype)
+        if DTYPES[a.dtype].kind not in "fc":
+            return a * b + c
         return self.emit("fma", (a, b, c), a.dtype)
 
     def isnan(self, x: Any) -> Value:

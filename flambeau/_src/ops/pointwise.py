@@ -277,6 +277,8 @@ class FloorDivide(Binary):
     differentiable = False
 
     def check(x: Any, y: Any) -> None:
+        if dtype_of(x) is dt.bool_ and dtype_of(y) is dt.bool_:
+            raise NotImplementedError("\"div_floor_cpu\" not implemented for 'Bool'")
         check_zero_division(x, y, "floor")
 
     def expr(k: Any, a: Any, b: Any) -> Any:

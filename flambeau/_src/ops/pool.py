@@ -188,8 +188,7 @@ def _max_backward(d: int) -> None:
         ceil: bool,
         indices: Any,
     ) -> Any:
-        flat = gg.reshape([*gg.shape[:-d], -1])
-        picked = flat.gather(-1, indices.reshape([*indices.shape[:-d], -1])).reshape(indices.shape)
+        picked = gg.flatten(-d).gather(-1, indices.flatten(-d)).reshape(indices.shape)
         return picked, aten.zeros_like(x) if b.needs[1] else None, None
 
     args = (
