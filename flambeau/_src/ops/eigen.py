@@ -273,7 +273,8 @@ def _svd_gradient(
         both = [aten.matmul(u.mH, gu)] if gu is not None else []
         both += [aten.matmul(vh, gvh.mH)] if gvh is not None else []
         _check_phases(sum(both[1:], both[0]), "svd_backward", _SINGULAR_VECTORS)
-    gaps = s.unsqueeze(-2) * s.unsqueeze(-2) - (s * s).unsqueeze(-1)
+    # s_j² - s_i²: as a product, nothing cancels but what the values themselves have in common
+    gaps = (s.unsqueeze(-2) - s.unsqueeze(-1)) * (s.unsqueeze(-2) + s.unsqueeze(-1))
     gaps = gaps + aten.diag_embed(aten.ones_like(s))
     inner = None
     if gu is not None:

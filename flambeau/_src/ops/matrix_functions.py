@@ -105,6 +105,7 @@ class LinalgMatrixPower(Composite):
     schema = "linalg_matrix_power(Tensor self, int n) -> Tensor"
     public = ""
     out = "out"
+    out_rows = True
 
     def decompose(a: Tensor, n: int) -> Tensor:
         check_matrix(a, "linalg.matrix_power", square=True, types=False)
