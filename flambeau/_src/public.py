@@ -53,6 +53,7 @@ LAZY_NAMES: dict[str, tuple[str, str]] = {
     "FatalError": ("flambeau._src.util.errors", "FatalError"),
     "JITException": ("flambeau._src.util.errors", "JITException"),
     "Future": ("flambeau.futures", "Future"),
+    "lobpcg": ("flambeau._lobpcg", "lobpcg"),
     "ScriptModule": ("flambeau.jit", "ScriptModule"),
     "GradScaler": ("flambeau.amp", "GradScaler"),
     "DisableTorchFunction": ("flambeau._src.interp.function", "DisableTorchFunction"),
