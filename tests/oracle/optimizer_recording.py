@@ -55,7 +55,9 @@ class Recorder:
         seen = {repr(each.kwargs) for each in info.optim_inputs_func(device="cpu")}
         for each in every:
             differs = "differentiable" if each.kwargs.get("differentiable") else variant
-            yield differs, each.desc, each.kwargs
+            # A few iterations: at the minimum what is left is rounding.
+            few = {"max_iter": 3} if variant == "closure" else {}
+            yield differs, each.desc, each.kwargs | few
             if info.supports_param_groups and each.desc.startswith("default"):
                 yield from [("groups", f"{each.desc}, groups", each.kwargs)] * (differs == "plain")
         for each in info.optim_inputs_func(device=ELSEWHERE):

@@ -54,7 +54,11 @@ def check_targets(x: Tensor, target: Tensor, weight: Any, two: bool) -> None:
             f"got weight tensor of shape: {list(weight.shape)}"
         )
     if target.dtype not in (dt.int64, dt.uint8):
-        raise RuntimeError(f"expected scalar type Long but found {dt.scalar_name(target.dtype)}")
+        raise RuntimeError(
+            "expected target dtype to be Long or Byte, but got " + dt.scalar_name(target.dtype)
+        )
+    if two and target.dtype is dt.uint8:
+        raise RuntimeError("expected scalar type Long but found Byte")
 
 
 def _check_classes(name: str, x: Tensor, target: Tensor, weight: Any) -> None:
@@ -618,12 +622,5 @@ class KlDiv(Composite):
         if log_target:
             loss = target.exp() * (target - x)
         else:
-            loss = (
-                aten.where(
-                    target > 0,
-                    target * aten.where(target > 0, target, aten.ones_like(target)).log(),
-                    aten.zeros_like(target),
-                )
-                - target * x
-            )
+            loss = aten.xlogy(target, target) - target * x
         return reduce(loss, reduction)

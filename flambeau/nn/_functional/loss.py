@@ -160,8 +160,10 @@ def _fitting_variance(input: Tensor, var: Any) -> Tensor:
         return var
     if wanted[:-1] == shape:  # the same variance for all of the last dimension
         return torch.unsqueeze(var, -1)
-    if wanted[:-1] == shape[:-1] and shape[-1] == 1:
-        return var
+    if len(shape) == len(wanted):
+        different = [size for size, full in zip(shape, wanted, strict=True) if size != full]
+        if different == [1]:  # the same variance along one dimension
+            return var
     raise ValueError("var is of incorrect size")
 
 

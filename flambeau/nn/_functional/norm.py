@@ -63,6 +63,10 @@ def batch_norm(
         )
     if training:
         _verify_batch_size(input.size())
+        if eps <= 0.0:
+            raise ValueError(f"batch_norm eps must be positive during training, but got {eps}")
+    elif eps < 0.0:
+        raise ValueError(f"batch_norm eps must be non-negative, but got {eps}")
     return torch.batch_norm(
         input,
         weight,

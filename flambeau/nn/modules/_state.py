@@ -124,7 +124,7 @@ def _load_one(module: Any, key: str, name: str, old: Any, new: Any, assign: bool
                 _swap_value(module, name, old, new, assign)
             elif assign:
                 _assign_value(module, name, old, new)
-            else:
+            elif not (lazy and is_lazy(new)):  # of two without values there is nothing to copy
                 old.copy_(new)
     except Exception as error:
         return (
