@@ -4,6 +4,7 @@
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
 # make oracle-compiled  all of these samples through torch.compile: back ends, static and dynamic
 # make oracle-further  the rest of PyTorch's operator database: eager, and two samples each compiled
+# make oracle-modules  PyTorch's databases of modules and optimisers, every compiled form among it
 # make oracle-docstrings  the examples in PyTorch's docstrings, run on both
 # make bench   flambeau and PyTorch side by side
 # make build   the extension and the kernel pack, in place, for whoever works on them
@@ -137,6 +138,10 @@ clean:
 oracle: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS)
 	$(TEST)/bin/python -m tests.oracle.compiled --dtype float32 --limit 2 --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.modules --torch-python $(ORACLE)/bin/python \
+		--dtype float32 --limit 2 --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.optimizers --torch-python $(ORACLE)/bin/python \
+		--dtype float32 --limit 2 --jobs $(JOBS)
 
 oracle-compiled: build $(ORACLE)/stamp
 	$(ORACLE)/bin/python -m tests.oracle.record --jobs $(JOBS)
@@ -146,6 +151,10 @@ oracle-further: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS) --further \
 		--report build/oracle_further.json
 	$(TEST)/bin/python -m tests.oracle.compiled --further --dtype float32 --limit 2 --jobs $(JOBS)
+
+oracle-modules: build $(ORACLE)/stamp
+	$(TEST)/bin/python -m tests.oracle.modules --torch-python $(ORACLE)/bin/python --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.optimizers --torch-python $(ORACLE)/bin/python --jobs $(JOBS)
 
 oracle-docstrings: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle.docstrings --torch-python $(ORACLE)/bin/python

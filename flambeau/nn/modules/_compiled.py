@@ -30,7 +30,15 @@ class OptimizedModule(Module):
         d.pop("training")
         d["_modules"]["_orig_mod"] = mod
         d["_wrap"] = wrap
-        d["forward"] = wrap(mod)
+        d["forward"] = self._once_known if hasattr(mod, "_initialize_hook") else wrap(mod)
+
+    def _once_known(self, *args: Any, **kwargs: Any) -> Any:
+        """The first call of a lazy module: it takes its shapes before anything is compiled."""
+        mod = self._orig_mod
+        if hasattr(mod, "_initialize_hook"):
+            mod._infer_parameters(mod, args, kwargs)
+        self.__dict__["forward"] = self._wrap(mod)
+        return self.forward(*args, **kwargs)
 
     # ---- attributes ----
 

@@ -48,8 +48,9 @@ def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tens
 
 
 def _check_sizes(
-    hidden_size: Any, num_layers: int, dropout: Any, proj_size: int, bias: Any
-) -> None:
+    input_size: Any, hidden_size: Any, num_layers: int, batch_first: Any, dropout: Any,
+    proj_size: int, bias: Any,
+) -> None:  # fmt: skip
     if (
         not isinstance(dropout, numbers.Number)
         or not 0 <= dropout <= 1  # type: ignore[operator]
@@ -68,10 +69,13 @@ def _check_sizes(
             f"num_layers={num_layers}",
             stacklevel=4,
         )
-    if not isinstance(hidden_size, int):
-        raise TypeError(f"hidden_size should be of type int, got: {type(hidden_size).__name__}")
-    if hidden_size <= 0:
-        raise ValueError("hidden_size must be greater than zero")
+    if not isinstance(batch_first, bool):
+        raise TypeError(f"batch_first should be of type bool, got: {type(batch_first).__name__}")
+    for name, size in (("input_size", input_size), ("hidden_size", hidden_size)):
+        if not isinstance(size, int):
+            raise TypeError(f"{name} should be of type int, got: {type(size).__name__}")
+        if size <= 0:
+            raise ValueError(f"{name} must be greater than zero")
     if num_layers <= 0:
         raise ValueError("num_layers must be greater than zero")
     if proj_size < 0:
@@ -131,7 +135,7 @@ class RNNBase(Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
-        _check_sizes(hidden_size, num_layers, dropout, proj_size, bias)
+        _check_sizes(input_size, hidden_size, num_layers, batch_first, dropout, proj_size, bias)
         self._flat_weight_refs: list[Any] = []
         if mode not in _GATES:
             raise ValueError("Unrecognized RNN mode: " + mode)
