@@ -139,3 +139,15 @@ def test_transforms_keep_the_order_of_memory() -> None:
     assert torch.fft.ihfft2(x, dim=(0, 1)).stride() == (1, 5, 20)
     out = torch.empty(0, dtype=torch.complex64)
     assert torch.fft.ifft(x, dim=1, out=out).stride() == (42, 1, 6)
+
+
+def test_norms_of_complex_numbers_by_their_largest_have_gradients() -> None:
+    z = torch.tensor([[1.1 + 2.3j, 0.7 - 1.9j, 3.3j]], dtype=torch.complex64, requires_grad=True)
+    (g,) = torch.autograd.grad(torch.linalg.vector_norm(z, float("inf"), dim=1).sum(), z)
+    np.testing.assert_allclose(g.numpy(), [[0, 0, 1j]], atol=1e-6)
+
+
+def test_the_place_of_a_mode_is_that_of_an_unstable_sort() -> None:
+    x = torch.arange(3000) % 3  # as torch's quicksort leaves the last of the zeros
+    value, place = torch.mode(x)
+    assert value == 0 and place == 2571

@@ -419,7 +419,7 @@ def run(
 
     arrays, wide = [array_of(t) for t in ins], {}
     names = {t.dtype.name for t in (*ins, *outs)}
-    if kind == "map" and "complex64" in names and not names & {"bfloat16", "complex32"}:
+    if "complex64" in names and not names & {"bfloat16", "complex32"}:
         # NumPy's complex functions cancel: in double what they lose is below the result's last bit.
         wide = _WIDER
         arrays = [a.astype(_NUMPY[wide.get(t.dtype.name, t.dtype.name)], copy=False)

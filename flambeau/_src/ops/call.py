@@ -303,11 +303,20 @@ def _end(t: Tensor) -> int:
 def check_partial_overlap(out: Tensor, args: tuple[Any, ...]) -> None:
     for a in args:
         if isinstance(a, Tensor) and partly_overlaps(out, a):
-            raise RuntimeError(
-                "unsupported operation: some elements of the input tensor and the written-to "
-                "tensor refer to a single memory location. Please clone() the tensor before "
-                "performing the operation."
-            )
+            _refuse_overlap()
+
+
+def check_no_overlap(out: Tensor, source: Tensor) -> None:
+    same = out.untyped_storage() is source.untyped_storage()
+    if same and a_start(out) < _end(source) and a_start(source) < _end(out):
+        _refuse_overlap()
+
+
+def _refuse_overlap() -> None:
+    raise RuntimeError(
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer "
+        "to a single memory location. Please clone() the tensor before performing the operation."
+    )
 
 
 def _inplace(op: Op, args: tuple[Any, ...]) -> Any:

@@ -10,7 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import info
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.call import aten, check_out_dtype, resize_output
+from flambeau._src.ops.call import aten, check_no_overlap, check_out_dtype, resize_output
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows, wrap_dim
 from flambeau._src.ops.op import Declaration
 from flambeau._src.ops.reduce import value_gradient
@@ -374,6 +374,18 @@ class Kthvalue(Opaque):
             raise RuntimeError(f"kthvalue(): selected number k out of range for dimension {d}")
         shape = [s if i != d else 1 for i, s in enumerate(x.shape) if keepdim or i != d]
         return TensorSpec(shape, x.dtype, x.device), TensorSpec(shape, dt.int64, x.device)
+
+    @classmethod
+    def compute_out(cls, op: Any, outs: tuple[Tensor, ...], args: tuple[Any, ...]) -> bool:
+        """Not even where both are the same elements, as other operators would allow."""
+        for o in outs:
+            check_no_overlap(o, args[0])
+        return False
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        x = s.tensor((4,))
+        places = aten.empty((0,), dtype=dt.int64)
+        yield s.error(RuntimeError, "refer to a single memory", x, 2, out=(x, places))
 
     def kernel(outs: Any, x: Tensor, k: int, dim: int, keepdim: bool) -> None:
         if x.dim() and not keepdim:

@@ -115,7 +115,7 @@ class Mode(Opaque):
         d = check_elements("mode()", x, dim)
         if not x.dim():
             return aten.clone(x), aten.zeros((), dtype=dt.int64, device=x.device)
-        values, order = aten.sort(x, stable=True, dim=d)
+        values, order = aten.sort(x, stable=False, dim=d)  # torch's places are of such a sort
         n = x.shape[d]
         line = [n if i == d else 1 for i in range(x.dim())]
         place = aten.view(aten.arange(n, device=x.device), line)
