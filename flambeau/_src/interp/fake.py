@@ -430,8 +430,7 @@ class FakeTensorMode(TorchDispatchMode):
         if decl.level == "composite":
             return self._composite(op, args)
         if op.base.key in DYNAMIC_SHAPE and not _masks_absent(op, args):
-            plain = decl.by_value is not None and op.variant == "functional"
-            if not plain:
+            if decl.by_value is None or op.variant != "functional":
                 raise DynamicOutputShapeException(overload_of(op))
             with self, state.Resumed(state.DISPATCH | state.COMPOSITE):
                 if env is not None and env.allow_dynamic_output_shape_ops:

@@ -233,7 +233,8 @@ class OneHot(Composite):
         fmt = None
         if num_classes == -1 and untold and not batched:
             num_classes = aten.max(self).item() + 1
-            (num_classes >= 1).node.expect_true()
+            some: Any = num_classes >= 1
+            some.node.expect_true()
             named, fmt = True, layout.contiguous_format  # strides that cannot be put in order
         if named and (batched or untold):
             classes = aten.arange(num_classes, dtype=self.dtype, device=self.device)

@@ -125,4 +125,4 @@ def _holds(x: float, dtype: dt.dtype) -> bool:
         return largest is None or math.isinf(x) or math.isnan(x) or abs(x) <= largest
     most = 2 ** (8 * dtype.itemsize - dtype.is_signed) - 1
     least = -most - 1 if dtype.is_signed else -most if isinstance(x, int) else 0
-    return least <= x <= most
+    return bool(least <= x <= most)

@@ -492,7 +492,7 @@ class ViewCopies(Declaration):
 
 def as_copies(of: type[MultiView], resizes: bool = True) -> None:
     """Declare `name_copy` beside the views `name`, and its overload that writes into a list.
-    `resizes`: whether what is written may have another shape or dtype before."""
+    `resizes`: whether that gives each its shape, and wants its dtype; else it copies as copy_."""
     head, _, rest = of.schema.partition("(")
     name, dot, overload = head.partition(".")
     args = rest.rpartition(") ->")[0].replace("Tensor(a -> *)", "Tensor")
@@ -523,7 +523,7 @@ def as_copies(of: type[MultiView], resizes: bool = True) -> None:
             copy_into(out, shown)
 
     both = {"kind": "copy", "public": "function", "__module__": __name__}
-    made = type(of.__name__ + "Copy", (ViewCopies,), both | {
+    made: type[Any] = type(of.__name__ + "Copy", (ViewCopies,), both | {
         "schema": f"{name}_copy{dot}{overload}({args}) -> Tensor[]", "of": of, "vjp": of.vjp,
         "node_name": "".join(p.capitalize() for p in name.split("_")) + "Backward0_copy",
         "decompose": decompose, "samples": of.samples, "__doc__": f"Copies of what {name} shows.",
