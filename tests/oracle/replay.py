@@ -300,25 +300,21 @@ class Replayer:
     def _written(self, theirs: Any, recorded: Any) -> Any:
         """What `out=` is to hold: torch's plain result where its `out=` contradicts that (its
         narrow_copy takes no notice of the strides of what is given, its avg_pool3d writes into a
-        copy of them that it forgets, its ihfftn along one dimension neither resizes nor writes)."""
+        copy of them that it forgets, its ihfftn along one dimension neither resizes nor writes, its
+        lu_unpack leaves L of several matrices half written where rows are spread)."""
         plain = recorded["forward"].get("out")
         if (
-            self.entry.kind not in ("copy", "pool", "fft")
+            self.entry.kind not in ("copy", "pool", "fft", "linalg")
             or "out" not in theirs
             or not isinstance(plain, dict)
         ):
             return theirs
-        if plain["k"] != "out" or theirs["out"][0]["dt"] != plain["dt"]:
-            return theirs  # several results, or converted
-        plain = {key: value for key, value in plain.items() if key not in ("is", "al", "o")}
-        stride = theirs["out"][0]["st"]
-        if theirs["out"][0]["sz"] != plain["sz"]:
-            stride = [
-                math.prod(n or 1 for n in plain["sz"][i + 1 :]) for i in range(len(plain["sz"]))
-            ]
-        plain |= {"rg": False, "st": stride}
-        right = Judge("copy", self.buffers, self.buffers, ulps=0).tree(theirs["out"], [plain])
-        return theirs if right is None else theirs | {"out": [plain]}
+        wanted = _nodes(plain)
+        if [n.get("dt") for n in theirs["out"]] != [n.get("dt") for n in wanted]:
+            return theirs  # converted
+        wanted = [_as_written(n, to) for n, to in zip(wanted, theirs["out"], strict=True)]
+        right = Judge("copy", self.buffers, self.buffers, ulps=0).tree(theirs["out"], wanted)
+        return theirs if right is None else theirs | {"out": wanted}
 
     def _out(self, forms: Any, form: str, theirs: Any, refs: Any, pack: wire.Pack) -> str | None:
         ours = forms.get(form, {"err": forms.get("err", ["none", "the plain call failed"])})
@@ -369,6 +365,15 @@ def _cotangent(shape: Any, seed: int, dtype: str) -> np.ndarray:
     if dtype.startswith("complex"):
         return np.asarray(values + 1j * random.randint(-128, 128, tuple(shape)) / 64)
     return np.asarray(values)
+
+
+def _as_written(plain: Any, to: Any) -> Any:
+    """A plain result as it stands in out=, laid out like `to` where that has its shape."""
+    plain = {key: value for key, value in plain.items() if key not in ("is", "al", "o")}
+    sizes, stride = plain["sz"], to["st"]
+    if to["sz"] != sizes:
+        stride = [math.prod(n or 1 for n in sizes[i + 1 :]) for i in range(len(sizes))]
+    return plain | {"rg": False, "st": stride}
 
 
 def _nodes(tree: Any) -> list[Any]:
