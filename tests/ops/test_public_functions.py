@@ -222,3 +222,19 @@ def test_fractional_pooling_takes_the_largest_of_windows_that_end_with_the_input
     assert (at[(0,) * d] % 9).tolist() == [2, 4, 6, 8]
     out.sum().backward()
     assert x.grad is not None and x.grad.sum() == 4**d
+
+
+@pytest.mark.parametrize("name", ["abs", "neg", "sgn", "sign", "floor", "round", "frac"])
+def test_out_of_unary_functions_that_convert_nothing(name: str) -> None:
+    with pytest.raises(RuntimeError, match="Found dtype Double but expected Float"):
+        getattr(torch, name)(torch.ones(2), out=torch.empty(2, dtype=torch.float64))
+
+
+def test_incomplete_gamma_of_large_arguments() -> None:
+    a = torch.tensor([4988429.0, 30000.0, 30000.0, 1e12], dtype=torch.float64)
+    x = torch.tensor([4988429.0, 29700.0, 30300.0, 1e12 + 1e6], dtype=torch.float64)
+    wanted = [0.5000595397372725, 0.04128792, 0.95802683, 0.84134475]
+    found = torch.igamma(a, x)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-7)
+    np.testing.assert_allclose(found[0].item(), wanted[0], rtol=1e-9)
+    np.testing.assert_allclose((found + torch.igammac(a, x)).numpy(), 1)

@@ -337,6 +337,9 @@ class Selu(Composite):
     def decompose(self: Any) -> Any:
         return aten.elu(self, 1.6732632423543772, 1.0507009873554805)
 
+    def decompose_inplace(self: Any) -> Any:
+        return aten.elu_(self, 1.6732632423543772, 1.0507009873554805)
+
 
 class Celu(Composite):
     """elu continuous in alpha (Barron 2017)."""
@@ -349,3 +352,8 @@ class Celu(Composite):
         if alpha == 0:
             raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
         return aten.elu(self, alpha, 1.0, 1.0 / alpha)
+
+    def decompose_inplace(self: Any, alpha: Any) -> Any:
+        if alpha == 0:
+            raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+        return aten.elu_(self, alpha, 1.0, 1.0 / alpha)

@@ -10,7 +10,7 @@ from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, number_type
-from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, unary_samples
+from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, same_out, unary_samples
 from flambeau._src.ops.promote import result_type
 
 
@@ -148,6 +148,7 @@ class BitwiseNot(Bitwise):
     """~self."""
 
     schema = "bitwise_not(Tensor self) -> Tensor"
+    check_out = staticmethod(same_out)
 
     def expr(k: Any, a: Any) -> Any:
         return ~a

@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Pointwise
-from flambeau._src.ops.pointwise import binary_samples, conj, unary_samples
+from flambeau._src.ops.pointwise import binary_samples, conj, same_out, unary_samples
 
 
 class Elementary(Pointwise):
@@ -186,6 +186,8 @@ _unary(
 class Rounding(Pointwise):
     """To a whole number; the slope is zero."""
 
+    check_out = staticmethod(same_out)
+
     samples = unary_samples
 
     def vjp(b: Any, g: Any, x: Any, *rest: Any) -> Any:
@@ -231,6 +233,8 @@ class RoundDecimals(Rounding):
 
 class Frac(Pointwise):
     """The part after the point."""
+
+    check_out = staticmethod(same_out)
 
     schema = "frac(Tensor self) -> Tensor"
 

@@ -12,7 +12,7 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import series
 from flambeau._src.ops.bessel import chebyshev, declare
-from flambeau._src.ops.call import aten
+from flambeau._src.ops.call import aten, check_cast
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.ops.numeric import PI, Computed, only_floating, refuse
 from flambeau._src.ops.promote import result_type
@@ -98,12 +98,14 @@ def hurwitz(s: Any, q: Any) -> Any:
         a = np.where(more, a + 1, a)
         total = np.where(more, total + power(a), total)
     last = power(a)
+    summed = total  # where what follows is below its last bit (it may be no number)
     total = total + last * a / (e - 1) - last / 2
     factor, term = e, last / a
     for j, b in enumerate(_BERNOULLI):
         total = total + factor * b * term
         factor = factor * (e + 2 * j + 1) * (e + 2 * j + 2)
         term = term / (a * a)
+    total = np.where(np.abs(last) <= np.finfo(np.float64).eps * np.abs(summed), summed, total)
     pole = (q <= 0) & (q == np.floor(q))
     total = np.where((s > 1) & np.isposinf(q), 0.0, np.where(known, total, np.nan))
     total = np.where((s > 1) & pole, np.inf, total)
@@ -207,7 +209,10 @@ class PolygammaInplace(Composite):
     public = "method"
 
     def decompose(x: Tensor, n: int) -> Any:
-        return aten.copy_(x, aten.polygamma(n, x))
+        before = aten.clone(x) if x.requires_grad else x  # the gradient needs what it was
+        made = aten.polygamma(n, before)
+        check_cast(made.dtype, x.dtype)
+        return aten.copy_(x, made)
 
 
 class SpecialPolygamma(Composite):
@@ -306,6 +311,33 @@ def _fraction(a: Any, x: Any) -> Any:
     return h
 
 
+_UNIFORM = 2e4  # from here on a by the expansion that is uniform in x / a
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515),
+    (-1 / 540, -1 / 288, 1 / 378, -77 / 77760),
+)  # of C_k(eta) / a^k
+
+
+def _uniform(a: Any, x: Any) -> tuple[Any, Any]:
+    """P and Q of a large first argument (Temme 1979; DLMF 8.12.3-8)."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    with np.errstate(all="ignore"):
+        m = x / a - 1
+        m = np.where(np.abs(m) < 0.5, (x - a) / a, m)
+        small = np.abs(m) < 0.02
+        t = np.where(small, m, 0.0)
+        near = sum((-t) ** k / k for k in range(12, 1, -1))  # m - log(1 + m)
+        half = np.where(small, near, m - np.log1p(m))
+        eta = np.copysign(np.sqrt(2 * half), m)
+        clipped = np.clip(eta, -1, 1)
+        rest = sum(np.polyval(c[::-1], clipped) / a**k for k, c in enumerate(_TEMME))
+        rest = rest * np.exp(-a * half) / np.sqrt(2 * PI * a)
+        tail = np.vectorize(math.erfc, otypes=[np.float64])
+        where = eta * np.sqrt(a / 2)
+        return 0.5 * tail(-where) - rest, 0.5 * tail(where) + rest
+
+
 def incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
     """The regularised integrals P(a, x) and Q(a, x)."""
     import numpy as np  # lazy: NumPy is heavy
@@ -314,12 +346,17 @@ def incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     plain = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     a_, x_ = np.where(plain, a, 1.0), np.where(plain, x, 1.0)
-    lgamma = np.vectorize(math.lgamma, otypes=[np.float64])(a_) if a_.size else a_
-    factor = np.exp(a_ * np.log(x_) - x_ - lgamma)
-    low = x_ < a_ + 1
-    below = factor * _series(a_, np.where(low, x_, a_))
-    above = factor * _fraction(a_, np.where(low, a_ + 2, x_))
+    n = np.minimum(a_, _UNIFORM)
+    y = np.where(a_ > _UNIFORM, n, x_)
+    lgamma = np.vectorize(math.lgamma, otypes=[np.float64])(n) if n.size else n
+    factor = np.exp(n * np.log(y) - y - lgamma)
+    low = y < n + 1
+    below = factor * _series(n, np.where(low, y, n))
+    above = factor * _fraction(n, np.where(low, n + 2, y))
     p, q = np.where(low, below, 1 - above), np.where(low, 1 - below, above)
+    if (a_ > _UNIFORM).any():
+        far_p, far_q = _uniform(np.where(a_ > _UNIFORM, a_, 2 * _UNIFORM), x_)
+        p, q = np.where(a_ > _UNIFORM, far_p, p), np.where(a_ > _UNIFORM, far_q, q)
     value = q if upper else p
     zero, one = (1.0, 0.0) if upper else (0.0, 1.0)
     edge = np.where(x == 0, np.where(a > 0, zero, np.nan), np.nan)

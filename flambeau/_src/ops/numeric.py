@@ -364,6 +364,13 @@ class NanToNum(Pointwise):
     )
     reference = "numpy.nan_to_num"
 
+    @staticmethod
+    def check_out(source: dt.dtype, to: dt.dtype) -> None:
+        raise RuntimeError(
+            f"nan_to_num: dtype of out: {dt.scalar_name(to)} should be same as input: "
+            f"{dt.scalar_name(source)}"
+        )
+
     def samples(s: Any) -> Iterator[Any]:
         x = s.tensor((3, 4))
         x[0, 0], x[1, 1], x[2, 2] = float("nan"), float("inf"), float("-inf")

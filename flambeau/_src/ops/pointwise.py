@@ -479,8 +479,15 @@ class RemainderNumber(Pointwise):
         return k.remainder(a, b)
 
 
+def same_out(source: Any, to: Any) -> None:
+    """`check_out` of those whose out= is never converted."""
+    raise RuntimeError(f"Found dtype {dt.scalar_name(to)} but expected {dt.scalar_name(source)}")
+
+
 class Neg(Pointwise):
     """-self."""
+
+    check_out = staticmethod(same_out)
 
     schema = "neg(Tensor self) -> Tensor"
     aliases = ("negative",)
@@ -520,6 +527,12 @@ class Abs(Pointwise):
             raise RuntimeError("In-place abs is not supported for complex tensors.")
         super().compute_into(op, target, args)
 
+    @classmethod
+    def compute_out(cls, op: Op, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+        if not args[0].dtype.is_complex and outs[0].dtype is not args[0].dtype:
+            same_out(args[0].dtype, outs[0].dtype)
+        return super().compute_out(op, outs, args)
+
     def expr(k: Any, a: Any) -> Any:
         return k.abs(a)
 
@@ -529,6 +542,8 @@ class Abs(Pointwise):
 
 class Sign(Pointwise):
     """-1, 0 or 1."""
+
+    check_out = staticmethod(same_out)
 
     schema = "sign(Tensor self) -> Tensor"
     samples = unary_samples
@@ -545,6 +560,7 @@ class Sgn(Pointwise):
 
     schema = "sgn(Tensor self) -> Tensor"
     samples = unary_samples
+    check_out = staticmethod(same_out)
 
     def expr(k: Any, a: Any) -> Any:
         if a.dtype == "bool":

@@ -15,6 +15,7 @@ from flambeau._src.ops import views as v
 from flambeau._src.ops.call import aten, overridable, write_out
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
+from flambeau._src.ops.pointwise import same_out
 from flambeau._src.ops.promote import broadcast_shape
 from flambeau._src.ops.strided import AsStrided, as_copies, as_copy
 
@@ -702,9 +703,7 @@ class ConjPhysical(Composite):
 
     def decompose_out(self: Tensor, out: Tensor) -> Tensor:
         if out.dtype is not self.dtype:
-            raise RuntimeError(
-                f"Found dtype {dt.scalar_name(out.dtype)} but expected {dt.scalar_name(self.dtype)}"
-            )
+            same_out(self.dtype, out.dtype)
         write_out(out, ConjPhysical.decompose(self))
         return out
 
