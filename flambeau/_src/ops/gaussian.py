@@ -105,7 +105,7 @@ def hurwitz(s: Any, q: Any) -> Any:
         total = total + factor * b * term
         factor = factor * (e + 2 * j + 1) * (e + 2 * j + 2)
         term = term / (a * a)
-    total = np.where(np.abs(last) <= np.finfo(np.float64).eps * np.abs(summed), summed, total)
+    total = np.where(np.abs(last) < np.finfo(np.float64).eps * np.abs(summed), summed, total)
     pole = (q <= 0) & (q == np.floor(q))
     total = np.where((s > 1) & np.isposinf(q), 0.0, np.where(known, total, np.nan))
     total = np.where((s > 1) & pole, np.inf, total)
