@@ -151,3 +151,10 @@ def test_the_place_of_a_mode_is_that_of_an_unstable_sort() -> None:
     x = torch.arange(3000) % 3  # as torch's quicksort leaves the last of the zeros
     value, place = torch.mode(x)
     assert value == 0 and place == 2571
+
+
+def test_the_variance_of_one_complex_variable_is_real() -> None:
+    z = torch.tensor([1.1 + 2.3j, 0.7 - 1.9j, 3.3j], requires_grad=True)
+    found = torch.cov(z, aweights=torch.tensor([0.3, 0.9, 0.7]))
+    (g,) = torch.autograd.grad(found, z, torch.tensor(1j))
+    assert found.imag == 0 and g.tolist() == [0, 0, 0]

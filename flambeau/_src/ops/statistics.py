@@ -440,6 +440,9 @@ class Cov(Composite):
         off = aten.sub(table, aten.unsqueeze(mean, 1))
         weighted = off if w is None else aten.mul(off, w)
         made = aten.mm(off, aten.conj(aten.t(weighted)))
+        if made.dtype.is_complex and made.shape[0] == 1:  # one variable's variance is real
+            real = aten.real(made)
+            made = aten.complex(real, aten.zeros_like(real))
         return aten.squeeze(aten.div(made, degrees))
 
 
