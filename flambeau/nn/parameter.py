@@ -88,6 +88,8 @@ _ALLOWED_METHODS = frozenset(
     "__hash__ size copy_ is_complex is_floating_point half float double char short int long cuda"
     " cpu to get_device _has_compatible_shallow_copy_type".split()
 )
+#: Of these the ones that give a tensor: they work on what stands in for the values.
+_CONVERSIONS = frozenset("half float double char short int long cuda cpu to".split())
 _PROPERTY_ACCESS = frozenset(("__get__", "__set__", "__delete__"))
 
 
@@ -132,6 +134,13 @@ class UninitializedTensorMixin:
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         name = getattr(func, "__name__", "")
+        if name in _CONVERSIONS:
+            data = args[0].data
+            made = func(data, *args[1:], **(kwargs or {}))
+            if made is data or (made.dtype == data.dtype and made.device == data.device):
+                return args[0]
+            # A parameter's is plain, and goes into its `data`; a buffer is replaced.
+            return made if issubclass(cls, Parameter) else Tensor._make_subclass(cls, made, False)
         if name in _ALLOWED_METHODS or name in _PROPERTY_ACCESS:
             return super().__torch_function__(func, types, args, kwargs or {})
         raise ValueError(

@@ -120,6 +120,7 @@ class LBFGS(Optimizer):
         group = self.param_groups[0]
         search = group["line_search_fn"]
         state = self.state[self._params[0]]
+        begun = "prev_loss" in state
         state.setdefault("func_evals", 0)
         state.setdefault("n_iter", 0)
         first_loss = closure()
@@ -164,9 +165,10 @@ class LBFGS(Optimizer):
             flat = abs(loss - before) < group["tolerance_change"]
             if evals >= group["max_eval"] or optimal or still or flat:
                 break
-        for key in _SAVED:
-            if key in state:
-                state[key] = state.pop(key)
+        if not begun:
+            for key in _SAVED:
+                if key in state:
+                    state[key] = state.pop(key)
         return first_loss
 
     def _new_direction(self, state: dict[str, Any], grad: Tensor, history: int) -> None:

@@ -125,10 +125,21 @@ def stepped(sample: Sample, optimizer: Any, step: Callable[..., Any]) -> dict[st
     except Exception as error:
         return {"steps": checks.failure(error)}
     found = {"steps": {"out": sample.encode(values)}, "returned": {"out": sample.encode(said)}}
-    found["state"] = {"out": sample.encode(optimizer.state_dict())}
+    found["state"] = {"out": sample.encode(kept(sample, optimizer))}
     if sample.variant == "differentiable":
         found["grad"] = differentiated(sample)
     return found
+
+
+def kept(sample: Sample, optimizer: Any) -> Any:
+    """The state dictionary; a loss that is kept as a number has the digits of its dtype."""
+    rt, state = sample.rt, optimizer.state_dict()
+    dtype = sample.parameters[0].dtype
+    state["state"] = {
+        number: {k: rt.tensor(v, dtype=dtype) if k == "prev_loss" else v for k, v in of.items()}
+        for number, of in state["state"].items()
+    }
+    return state
 
 
 def flat(rt: ModuleType, tensors: list[Any]) -> Any:

@@ -79,6 +79,8 @@ class LazyModuleMixin:
         module._load_hook.remove()
         del module._initialize_hook
         del module._load_hook
+        if not (module._forward_hooks or module._forward_pre_hooks):
+            module._hooked.clear()  # or what is compiled during this call would guard on it
         if module.cls_to_become is not None:
             module.__class__ = module.cls_to_become
 
