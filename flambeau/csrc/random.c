@@ -306,6 +306,36 @@ static void fill_log_normal(Stream *s, char *out, int64_t n, const Job *job) {
     })
 }
 
+/* ---- Poisson: from 10 on the transformed rejection of W. Hormann, "The transformed rejection method
+   for generating Poisson random variables", Insurance: Mathematics and Economics 12 (1993), PTRS;
+   below it a product of uniforms. ---- */
+static double draw_poisson(Stream *s, double rate) {
+    if (rate >= 10) {
+        double log_rate = log(rate), b = 0.931 + 2.53 * sqrt(rate), a = -0.059 + 0.02483 * b;
+        double inverse = 1.1239 + 1.1328 / (b - 3.4), v_r = 0.9277 - 3.6224 / (b - 2);
+        for (;;) {
+            double u = draw_f64(s) - 0.5, v = draw_f64(s), us = 0.5 - fabs(u);
+            double k = floor((2 * a / us + b) * u + rate + 0.43);
+            if (us >= 0.07 && v <= v_r) return k;
+            if (k < 0 || (us < 0.013 && v > us)) continue;
+            if (log(v) + log(inverse) - log(a / (us * us) + b) <= -rate + k * log_rate - lgamma(k + 1)) return k;
+        }
+    }
+    if (rate == 0) return 0;
+    double limit = exp(-rate), product = 1;
+    for (int64_t k = 0;; k++)
+        if ((product *= draw_f64(s)) <= limit) return (double)k;
+}
+/* A rate, in double precision, an element. */
+static void fill_poisson(Stream *s, char *out, int64_t n, const Job *job) {
+    const double *rate = (const double *)job->source;
+    double v[CHUNK];
+    CHUNKS({
+        for (int64_t i = 0; i < k; i++) v[i] = draw_poisson(s, *rate++);
+        store_f64(job->dtype, out, v, k);
+    })
+}
+
 /* ---- permutations (Fisher and Yates) and choices ---- */
 #define SHUFFLE(type)                                                              \
     {                                                                              \
@@ -573,6 +603,15 @@ METHOD(g_bernoulli_each) {
     job.source = p;
     return run(g, fill_bernoulli_each, out, n, &job);
 }
+METHOD(g_poisson) {
+    char *out, *rates;
+    int64_t n;
+    Job job = {0};
+    if (take("poisson", "pntp", args, count, &out, &n, &job.dtype, &rates) < 0 ||
+        need_real("poisson", job.dtype) < 0) return NULL;
+    job.source = rates;
+    return run(g, fill_poisson, out, n, &job);
+}
 METHOD(g_permutation) {
     char *out;
     int64_t n;
@@ -767,6 +806,7 @@ static PyMethodDef methods[] = {
     TAPED(geometric, "geometric(address, n, dtype, p)"),
     TAPED(bernoulli, "bernoulli(address, n, dtype, p=0.5)"),
     TAPED(bernoulli_each, "bernoulli_each(address, n, dtype, p_address, p_dtype)"),
+    FAST(poisson, "poisson(address, n, dtype, rates_address): rates are float64."),
     TAPED(permutation, "permutation(address, n, dtype): 0 ... n - 1 shuffled."),
     FAST(choices, "choices(address, rows, p_address, p_dtype, categories, samples) -> int: int64 "
                   "indices drawn with replacement; 0 done, 1 a negative weight or NaN, 2 infinity, "

@@ -818,6 +818,46 @@ class Multinomial(Opaque):
             )  # fmt: skip
 
 
+class Poisson(Opaque):
+    """Counts of events, of which self holds the mean numbers. Their gradient is zero."""
+
+    schema = "poisson(Tensor self, Generator? generator=None) -> Tensor"
+    public = "function"
+    random = True
+    out = "out"
+
+    def meta(rate: Tensor, generator: Any) -> TensorSpec:
+        if not (rate.dtype.is_floating_point and rate.dtype.itemsize > 1):
+            raise NotImplementedError(
+                f"\"poisson_cpu\" not implemented for '{dt.scalar_name(rate.dtype)}'"
+            )
+        return TensorSpec(rate.shape, rate.dtype, rate.device)
+
+    def kernel(out: Tensor, rate: Tensor, generator: Any) -> None:
+        wide = cast(rate, dt.float64).contiguous()
+        if bool((~(wide >= 0)).any()):
+            raise RuntimeError("invalid Poisson rate, expected rate to be non-negative")
+        fresh = out if out._contiguous() else _native.empty(out.shape, out.dtype, out.device)
+        if fresh.numel():
+            pick(generator).poisson(
+                fresh.data_ptr(), fresh.numel(), fresh.dtype.code, wide.data_ptr()
+            )
+        if fresh is not out:
+            copy_into(out, fresh)
+
+    def vjp(b: Any, g: Tensor, rate: Tensor, generator: Any) -> Tensor:
+        return aten.zeros_like(g)
+
+    def samples(s: Any) -> Iterator[Any]:
+        yield s.sample(s.tensor((3, 4), 0.1, 30.0))
+        yield s.sample(s.tensor((), 0.1, 5.0))
+        yield s.sample(s.tensor((0, 3), 0.1, 5.0))
+
+    def error_samples(s: Any) -> Iterator[Any]:
+        yield s.error(NotImplementedError, "poisson_cpu", s.ints(3, 0, 9))
+        yield s.error(RuntimeError, "non-negative", s.tensor(3, -2.0, -1.0))
+
+
 # ---- dropout ----
 
 
