@@ -144,6 +144,7 @@ class Convolution(Opaque):
     ) -> Any:
         mask = [*b.needs, False][:3]
         sizes = None if bias is None else list(bias.shape)
+        x, w = conjugate(x, w)
         got = aten.convolution_backward(
             g, x, w, sizes, stride, padding, dilation, transposed, extra, groups, mask
         )
@@ -246,6 +247,7 @@ class ConvolutionBackward(Declaration):
         mask: Any,
     ) -> Any:
         ggx, ggw, ggb = gg
+        g, x, w = conjugate(g, x, w)
         options = (stride, padding, dilation, transposed, extra, groups)
         go = gx = gw = None
         if b.needs[0]:
@@ -288,8 +290,35 @@ def run_conv(
     x, batched = batchify(x, d, name)
     if isinstance(padding, str):
         x, padding = named_padding(x, w, stride, padding, dilation, d)
-    out = aten.convolution(x, w, bias, stride, padding, dilation, False, [0] * d, groups)
+    out = convolved(x, w, bias, stride, padding, dilation, False, [0] * d, groups)
     return out if batched else out.squeeze(0)
+
+
+def convolved(x: Tensor, w: Tensor, bias: Any, *options: Any) -> Tensor:
+    """The convolution; of complex numbers by three real ones (Gauss): with (a + bi) and (c + di)
+    it is ac - bd + ((a + b)(c + d) - ac - bd) i.
+    """
+    if not x.dtype.is_complex:
+        return aten.convolution(x, w, bias, *options)  # type: ignore[no-any-return]
+
+    def parts(t: Tensor) -> tuple[Tensor, Tensor]:
+        pair = aten.view_as_real(aten.resolve_conj(t))
+        return aten.select(pair, t.dim(), 0), aten.select(pair, t.dim(), 1)
+
+    (a, b), (c, d) = parts(x), parts(w)
+    real, imaginary = (None, None) if bias is None else parts(bias)
+    ac = aten.convolution(a, c, real, *options)
+    bd = aten.convolution(b, d, None, *options)
+    both = None if bias is None else real + imaginary  # type: ignore[operator]
+    all_ = aten.convolution(a + b, c + d, both, *options)
+    return ac - bd + (all_ - ac - bd) * 1j  # type: ignore[no-any-return]
+
+
+def conjugate(*given: Any) -> tuple[Any, ...]:
+    """What a gradient multiplies by: the conjugates of complex tensors."""
+    return tuple(
+        aten.conj_physical(t) if t is not None and t.dtype.is_complex else t for t in given
+    )
 
 
 def named_padding(
@@ -338,7 +367,7 @@ def _forward(d: int) -> None:
         dilation: Any,
     ) -> Tensor:
         x, batched = batchify(x, d, f"conv_transpose{d}d")
-        out = aten.convolution(x, w, bias, stride, padding, dilation, True, extra, groups)
+        out = convolved(x, w, bias, stride, padding, dilation, True, extra, groups)
         return out if batched else out.squeeze(0)
 
     common = {"__module__": __name__, "public": "function", "autocast": "lower"}
