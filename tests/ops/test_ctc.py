@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 
@@ -63,3 +64,21 @@ def test_refusals() -> None:
         torch.ctc_loss(log_probs, target, [3], [1])
     with pytest.raises(RuntimeError, match="size at least 3 at dimension 1"):
         torch.ctc_loss(log_probs, target, [2], [3])
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("lists", [True, False])
+def test_one_graph_holds_it_without_the_lengths(lists: bool, padded: bool) -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(6, 2, 4).requires_grad_()
+    targets = torch.tensor([[1, 2, 3], [2, 2, 0]]) if padded else torch.tensor([1, 2, 3, 2, 2])
+    lengths = [6, 5], [3, 2]
+    given = lengths if lists else tuple(torch.tensor(v) for v in lengths)
+
+    def loss(x: Any) -> Any:
+        return torch.nn.functional.ctc_loss(x.log_softmax(-1), targets, *given)
+
+    whole = torch.compile(loss, backend="aot_eager", fullgraph=True)(scores)
+    assert whole.item() == pytest.approx(loss(scores).item(), rel=1e-6)
+    got, want = (torch.autograd.grad(f, scores)[0] for f in (whole, loss(scores)))
+    assert torch.allclose(got, want, atol=1e-6)

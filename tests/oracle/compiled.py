@@ -37,6 +37,7 @@ TENSOR = object()
 DATA_DEPENDENT = (
     "DynamicOutputShapeException:", "DataDependentOutputException:", "GuardOnDataDependentSymNode:",
     "Unsupported: The shape of ", "Unsupported: A value of a tensor is needed",
+    "Unsupported: Could not guard on data-dependent expression",  # as PyTorch says it
 )  # fmt: skip
 
 

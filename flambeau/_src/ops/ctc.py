@@ -19,6 +19,11 @@ from flambeau._src.ops.op import TensorSpec
 _CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
 
 
+def _has_no_values(t: Tensor) -> bool:
+    """Whether only running will tell them."""
+    return bool(t.untyped_storage().is_fake)
+
+
 def lengths_of(lengths: Any) -> list[int]:
     """Lengths as numbers."""
     if not isinstance(lengths, Tensor):
@@ -171,6 +176,23 @@ def _kernels(overload: str) -> None:
             TensorSpec((batch, steps, 2 * longest + 1), log_probs.dtype, log_probs.device),
         )
 
+    def by_value(
+        extent: Any, log_probs: Tensor, targets: Tensor, inputs: Any, wanted: Any, blank: int,
+        quiet: bool,
+    ) -> Any:  # fmt: skip
+        if not overload:
+            return meta(log_probs, targets, inputs, wanted, blank, quiet)
+        if log_probs.dtype not in (dt.float32, dt.float64):
+            refuse("ctc_loss_cpu", log_probs.dtype)
+        places = targets.shape[-1]
+        most = 2 * places + 1  # a state for each label and each blank around them
+        width = extent(1, most) if targets.dim() == 1 else most
+        steps, batch, _ = log_probs.shape
+        return (
+            TensorSpec((batch,), log_probs.dtype, log_probs.device),
+            TensorSpec((batch, steps, width), log_probs.dtype, log_probs.device),
+        )
+
     def kernel(
         outs: Any, log_probs: Tensor, targets: Tensor, inputs: Any, wanted: Any, blank: int,
         quiet: bool,
@@ -231,7 +253,7 @@ def _kernels(overload: str) -> None:
         "schema": f"_ctc_loss{overload}(Tensor log_probs, Tensor targets, {_LENGTHS[overload]}, "
         "int blank=0, bool zero_infinity=False) -> (Tensor, Tensor)",
         "meta": meta, "kernel": kernel, "vjp": vjp, "differentiable": (0,), "node_name": "CtcLoss",
-        "public": "function", **common,
+        "public": "function", "by_value": by_value, **common,
     })  # fmt: skip
     type("CtcLossBackward", (Opaque,), {
         "__doc__": "The gradient of _ctc_loss.", "no_formula": True, "public": "",
@@ -256,14 +278,19 @@ def _whole(overload: str) -> None:
                 raise RuntimeError(f"{name} must be integral")
         single = log_probs.dim() == 2
         given = aten.unsqueeze(log_probs, 1) if single else log_probs
-        inputs, wanted = lengths_of(inputs), lengths_of(wanted)
+        traced = any(isinstance(v, Tensor) and _has_no_values(v) for v in (inputs, wanted))
+        if not traced:
+            inputs, wanted = lengths_of(inputs), lengths_of(wanted)
         loss = aten._ctc_loss(given, targets, inputs, wanted, blank, quiet)[0]
         if quiet:
             loss = aten.where(
                 aten.isinf(loss), aten.zeros((), dtype=loss.dtype, device=loss.device), loss
             )
         if reduction == 1:
-            sizes = tensor([max(n, 1) for n in wanted], dtype=loss.dtype)
+            if traced:
+                sizes = aten._to_copy(aten.clamp(wanted, min=1), dtype=loss.dtype)
+            else:
+                sizes = tensor([max(n, 1) for n in wanted], dtype=loss.dtype)
             return aten.mean(aten.div(loss, sizes))
         if reduction == 2:
             return aten.sum(loss)

@@ -11,7 +11,7 @@ from flambeau._src.core import layout
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, cast, run_rows
-from flambeau._src.ops.norm import as_matrix, check_normalized, dense
+from flambeau._src.ops.norm import as_matrix, check_normalized, dense, second_gradients
 
 HALF = (dt.bfloat16, dt.float16)
 _EPSILON = {dt.float64: 2.0**-52, dt.float32: 2.0**-23, dt.float16: 2.0**-10, dt.bfloat16: 2.0**-7}
@@ -201,6 +201,7 @@ class NativeGroupNormBackward(Opaque):
     public = "function"
     out = "out"
     out_args = ("out0", "out1", "out2")
+    undefined_grads = True
 
     def meta(
         g: Tensor,
@@ -255,14 +256,47 @@ class NativeGroupNormBackward(Opaque):
         group: int,
         mask: Any,
     ) -> Any:
-        rows = x.reshape(n, group, c // group * cells)
-        centre = rows - rows.mean(-1, True)
-        variance = (centre * centre).mean(-1, True)
-        eps = (1 / (rstd * rstd)).view(n, group, 1).detach() - variance.detach()
-        again = (variance + eps).rsqrt()
-        return _gradients(
-            g, x, rows.mean(-1), again.view(n, group), weight, n, c, cells, group, mask
+        wide = dt.float32 if x.dtype in HALF else x.dtype
+        kinds = x.dtype, *[x.dtype if weight is None else weight.dtype] * 2
+        g, x, mean, rstd = (cast(t, wide) for t in (g, x, mean, rstd))
+        weight = None if weight is None else cast(weight, wide)
+        made = _gradients(g, x, mean, rstd, weight, n, c, cells, group, mask)
+        return tuple(
+            None if t is None else cast(t, kind) for t, kind in zip(made, kinds, strict=True)
         )
+
+    def vjp(
+        b: Any, gg: Any, g: Any, x: Any, mean: Any, rstd: Any, weight: Any, n: int, c: int,
+        cells: int, group: int, mask: Any,
+    ) -> Any:  # fmt: skip
+        """A group is a row: with the weight multiplied into g first, it is layer norm's."""
+        shape, m, r = (n * group, c // group * cells), mean.reshape(-1, 1), rstd.reshape(-1, 1)
+
+        def spread(t: Any) -> Any:
+            return t.reshape(1, c, 1).expand(n, c, cells).reshape(shape)
+
+        v, u, shift = gg
+        rows, xs = g.reshape(shape), x.reshape(shape)
+        of_g = of_x = of_w = None
+        if v is not None:
+            w = None if weight is None else spread(weight)
+            of_g, of_x, _ = second_gradients(
+                (v.reshape(shape), None, None), rows if w is None else rows * w, xs, m, r, None,
+                [1], "rows",
+            )  # fmt: skip
+            if w is not None:
+                of_w = (of_g * rows).reshape(n, c, cells).sum((0, 2)).reshape(weight.shape)
+                of_g = of_g * w
+        if u is not None:
+            more_g, more_x, _ = second_gradients(
+                (None, spread(u), None), rows, xs, m, r, None, [1], "rows"
+            )
+            of_g = more_g if of_g is None else of_g + more_g
+            of_x = more_x if of_x is None else of_x + more_x
+        if shift is not None:
+            of_g = spread(shift) if of_g is None else of_g + spread(shift)
+        first = [None if t is None else t.reshape(x.shape) for t in (of_g, of_x)]
+        return (*first, None, None, *(() if weight is None else (of_w,)))
 
 
 def _fast_gradients(
