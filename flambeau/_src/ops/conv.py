@@ -299,7 +299,7 @@ def convolved(x: Tensor, w: Tensor, bias: Any, *options: Any) -> Tensor:
     it is ac - bd + ((a + b)(c + d) - ac - bd) i.
     """
     if not x.dtype.is_complex:
-        return aten.convolution(x, w, bias, *options)  # type: ignore[no-any-return]
+        return aten.convolution(x, w, bias, *options)
 
     def parts(t: Tensor) -> tuple[Tensor, Tensor]:
         pair = aten.view_as_real(aten.resolve_conj(t))
@@ -311,7 +311,7 @@ def convolved(x: Tensor, w: Tensor, bias: Any, *options: Any) -> Tensor:
     bd = aten.convolution(b, d, None, *options)
     both = None if bias is None else real + imaginary  # type: ignore[operator]
     all_ = aten.convolution(a + b, c + d, both, *options)
-    return ac - bd + (all_ - ac - bd) * 1j  # type: ignore[no-any-return]
+    return ac - bd + (all_ - ac - bd) * 1j
 
 
 def conjugate(*given: Any) -> tuple[Any, ...]:
