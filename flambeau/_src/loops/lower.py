@@ -466,7 +466,8 @@ class Tracer:
         a, c = self.pair(a, c)
         b = self.cast(b, a.dtype)
         if DTYPES[a.dtype].kind not in "fc":
-            return a * b + c
+            product: Value = a * b + c
+            return product
         return self.emit("fma", (a, b, c), a.dtype)
 
     def isnan(self, x: Any) -> Value:
