@@ -47,6 +47,7 @@ class Replayer:
         eager = {check: ours[check] for check in JUDGED if check in ours}
         if (
             recorded["compiles"]
+            or self.document["dtype"] != "float32"  # the operators' oracle compiles the others
             or any("err" in outcome for outcome in eager.values())
             or "forward" not in eager
         ):
