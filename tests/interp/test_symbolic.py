@@ -82,7 +82,10 @@ def _quiet(fn: Any, *args: Any) -> Any:
 
 #: Operators whose sizes are arguments of their own, numbers in these samples: nothing relates them
 #: to the gradient beside them (in PyTorch neither), so other sizes are no valid call.
-SIZES_APART = frozenset("select_backward slice_backward diagonal_backward unfold_backward".split())
+SIZES_APART = frozenset(
+    # a segment's lengths, which are values, tell the size of the data
+    "select_backward slice_backward diagonal_backward unfold_backward segment_reduce".split()
+)
 
 
 @pytest.mark.parametrize(

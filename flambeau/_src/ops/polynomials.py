@@ -64,7 +64,8 @@ def polynomial(name: str, x: Any, degree: Any) -> Any:
     x, degree = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(degree, np.float64))
     shape, x, degree = x.shape, x.reshape(-1), degree.reshape(-1)
     if name.startswith("shifted_"):
-        x, name = 2 * x - 1, name.removeprefix("shifted_")
+        # rounded as the same steps of the operands' type are
+        x, name = (2 * x - 1).astype(kind).astype(np.float64), name.removeprefix("shifted_")
     first = _RULES[name][0]
     with np.errstate(all="ignore"):
         n = np.where(np.abs(degree) < 2.0**63, degree, -1).astype(np.int64)
