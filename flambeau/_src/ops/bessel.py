@@ -13,7 +13,8 @@ from flambeau._src.core import info
 from flambeau._src.ops import series
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Pointwise
-from flambeau._src.ops.numeric import PI, refuse
+from flambeau._src.ops.numeric import PI
+from flambeau._src.ops.promote import refuse
 
 INFINITY = float("inf")
 

@@ -13,9 +13,8 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import store, wide
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, cast, scalar_tensor
-from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.op import Declaration, TensorSpec
-from flambeau._src.ops.promote import result_type
+from flambeau._src.ops.promote import refuse, result_type
 
 
 def _check_bins(bins: int, dim: int = 0) -> None:

@@ -13,8 +13,8 @@ from flambeau._src.ops.arrays import store
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.creation import tensor
 from flambeau._src.ops.kinds import Composite, Opaque
-from flambeau._src.ops.numeric import refuse
 from flambeau._src.ops.op import TensorSpec
+from flambeau._src.ops.promote import refuse
 
 _CHECKING = "(while checking arguments for ctc_loss_allocate_outputs)"
 

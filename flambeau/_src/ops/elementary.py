@@ -8,6 +8,7 @@ from typing import Any
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Pointwise
 from flambeau._src.ops.pointwise import binary_samples, conj, same_out, unary_samples
+from flambeau._src.ops.promote import floating_or_complex, only_floating
 
 
 class Elementary(Pointwise):
@@ -268,6 +269,7 @@ class Hypot(Pointwise):
 
     schema = "hypot(Tensor self, Tensor other) -> Tensor"
     samples = binary_samples
+    check = only_floating("hypot_cpu")
     reference = "numpy.hypot"
 
     def expr(k: Any, a: Any, b: Any) -> Any:
@@ -281,7 +283,7 @@ class Logaddexp(Pointwise):
     """log(exp(self) + exp(other)), from the larger of the two."""
 
     schema = "logaddexp(Tensor self, Tensor other) -> Tensor"
-    promotion = "int_to_float"
+    check = floating_or_complex("logaddexp_cpu")
     inplace = False
     samples = binary_samples
     reference = "numpy.logaddexp"

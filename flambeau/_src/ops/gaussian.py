@@ -14,8 +14,8 @@ from flambeau._src.ops import series
 from flambeau._src.ops.bessel import chebyshev, declare
 from flambeau._src.ops.call import aten, check_cast
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
-from flambeau._src.ops.numeric import PI, Computed, only_floating, refuse
-from flambeau._src.ops.promote import result_type
+from flambeau._src.ops.numeric import PI, Computed
+from flambeau._src.ops.promote import only_floating, refuse, result_type
 
 ROOT_HALF = 0.7071067811865476
 

@@ -17,7 +17,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
-from flambeau._src.ops.numeric import refuse
+from flambeau._src.ops.promote import refuse
 
 
 def check_grid(x: Tensor, grid: Tensor, mode: int) -> None:

@@ -17,8 +17,7 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec, unbroadcast
 from flambeau._src.ops.linalg import VectorNorm
 from flambeau._src.ops.loss import MEAN, NONE, reduce
-from flambeau._src.ops.numeric import refuse
-from flambeau._src.ops.promote import result_type
+from flambeau._src.ops.promote import refuse, result_type
 
 
 class PoissonNllLoss(Composite):

@@ -13,25 +13,9 @@ from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Composite, Pointwise, cast
 from flambeau._src.ops.op import Op
 from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, conj, unary_samples
-from flambeau._src.ops.promote import result_type
+from flambeau._src.ops.promote import only_floating, refuse, result_type
 
 PI = 3.141592653589793
-
-
-def refuse(kernel: str, dtype: dt.dtype) -> None:
-    """The error of a kernel that this dtype does not have."""
-    raise NotImplementedError(f"\"{kernel}\" not implemented for '{dt.scalar_name(dtype)}'")
-
-
-def only_floating(kernel: str) -> Callable[..., None]:
-    """A check: the common type of all operands is a real floating one."""
-
-    def check(*args: Any) -> None:
-        common = result_type(args)
-        if not common.is_floating_point:
-            refuse(kernel, common)
-
-    return check
 
 
 class Computed(Pointwise):

@@ -10,8 +10,8 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.numeric import Computed, refuse
-from flambeau._src.ops.promote import result_type
+from flambeau._src.ops.numeric import Computed
+from flambeau._src.ops.promote import refuse, result_type
 
 #: name -> (P1 of x, P(n) from x, n, P(n-1), P(n-2))
 _RULES: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int, Any, Any], Any]]] = {

@@ -5,7 +5,7 @@ category (bool < int < float < complex) is higher."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from flambeau._src.core import dtype as dt
@@ -126,3 +126,30 @@ def _holds(x: float, dtype: dt.dtype) -> bool:
     most = 2 ** (8 * dtype.itemsize - dtype.is_signed) - 1
     least = -most - 1 if dtype.is_signed else -most if isinstance(x, int) else 0
     return bool(least <= x <= most)
+
+
+def refuse(kernel: str, dtype: dt.dtype) -> None:
+    """The error of a kernel that this dtype does not have."""
+    raise NotImplementedError(f"\"{kernel}\" not implemented for '{dt.scalar_name(dtype)}'")
+
+
+def only_floating(kernel: str) -> Callable[..., None]:
+    """A check: the common type of all operands is a real floating one."""
+
+    def check(*args: Any) -> None:
+        common = result_type(args)
+        if not common.is_floating_point:
+            refuse(kernel, common)
+
+    return check
+
+
+def floating_or_complex(kernel: str) -> Callable[..., None]:
+    """A check: the common type of all operands is a floating or complex one."""
+
+    def check(*args: Any) -> None:
+        common = result_type(args)
+        if not (common.is_floating_point or common.is_complex):
+            refuse(kernel, common)
+
+    return check

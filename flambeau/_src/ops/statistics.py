@@ -16,7 +16,7 @@ from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.assertions import hold
 from flambeau._src.ops.call import aten, check_no_self_overlap, resize_output, write_out
 from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
-from flambeau._src.ops.numeric import refuse
+from flambeau._src.ops.promote import refuse
 from flambeau._src.ops.reduce import along_errors, along_samples, even_share, value_gradient
 
 
