@@ -6,11 +6,11 @@ Their recordings lie in `build/oracle/modules-DIGEST/` and `build/oracle/optimiz
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -131,18 +131,7 @@ class Ruling:
 
     def error(self, ours: Any, recorded: Any, where: str) -> None:
         """An input that must raise: type and pattern; exact text for information."""
-        if "err" not in ours:
-            reason: str | None = f"{ours['why']}; torch raises {recorded['torch']}"
-        elif not set(recorded["types"]) & set(ours["bases"]):
-            reason = f"raises {ours['err']}, torch {recorded['torch']}"
-        elif not re.search(recorded["regex"], ours["err"][1]):
-            reason = f"says {ours['err'][1]!r}, not /{recorded['regex']}/"
-        else:
-            reason = None
-        self.tally.add("errors", reason, where)
-        said = [part.replace(f"{self.rt.__name__}.", "torch.") for part in ours.get("err", [])]
-        exact = None if said == recorded["torch"] else f"{said}, torch {recorded['torch']}"
-        self.tally.add("error_text", exact, where)
+        replay.judge_error(self.tally, self.rt, ours, recorded, where)
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -160,6 +149,24 @@ def spread(items: list[Any], limit: int) -> set[int]:
     if not limit or count <= limit:
         return set(range(count))
     return {i * count // limit for i in range(limit)}
+
+
+def replay_file(
+    replaying: Any, rt: ModuleType, path: Path, runner: str, limit: int, keep: int
+) -> Any:
+    """`{"counts": …, "failures": …, "dropped": …}` of one file, by the replayer of its database."""
+    warnings.simplefilter("ignore")
+    replayer = replaying(rt, path, keep)
+    backends = [name for name in runner.split(",") if name in BACK_ENDS]
+    samples = replayer.document["samples"]
+    chosen = spread(samples, limit)
+    for number, recorded in enumerate(samples):
+        replayer.sample(recorded, backends if number in chosen else [])
+    for recorded in replayer.document["errors"]:
+        replayer.error(recorded)
+    tally = replayer.ruling.tally
+    return {"counts": tally.counts, "failures": tally.failures,
+            "dropped": replayer.document["dropped"]}  # fmt: skip
 
 
 def main(database: str, argv: list[str]) -> int:

@@ -6,9 +6,9 @@ compiled form is that of `optimizer.step`, where torch itself can compile it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
-import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -81,20 +81,7 @@ def through(sample: optimizer_programs.Sample, backend: str) -> Any:
     return found
 
 
-def replay_file(rt: ModuleType, path: Path, runner: str, limit: int, keep: int) -> Any:
-    """`{"counts": …, "failures": …, "dropped": …}` of one file."""
-    warnings.simplefilter("ignore")
-    replayer = Replayer(rt, path, keep)
-    backends = [name for name in runner.split(",") if name in databases.BACK_ENDS]
-    samples = replayer.document["samples"]
-    chosen = databases.spread(samples, limit)
-    for number, recorded in enumerate(samples):
-        replayer.sample(recorded, backends if number in chosen else [])
-    for recorded in replayer.document["errors"]:
-        replayer.error(recorded)
-    tally = replayer.ruling.tally
-    return {"counts": tally.counts, "failures": tally.failures,
-            "dropped": replayer.document["dropped"]}  # fmt: skip
+replay_file = functools.partial(databases.replay_file, Replayer)
 
 
 if __name__ == "__main__":

@@ -342,20 +342,23 @@ class Replayer:
         case = checks.Case(self.rt, reader, wire.Pack(), number)
         ours = checks.call_error(case, self.fn("forward"))
         where = f"#{number} {describe(recorded['call'])}"
-        if "err" not in ours:
-            reason: str | None = f"{ours['why']}; torch raises {recorded['torch']}"
-        elif not set(recorded["types"]) & set(ours["bases"]):
-            reason = f"raises {ours['err']}, torch {recorded['torch']}"
-        elif not re.search(recorded["regex"], ours["err"][1]):
-            reason = f"says {ours['err'][1]!r}, not /{recorded['regex']}/"
-        else:
-            reason = None
-        self.tally.add("errors", reason, where)
-        said = [part.replace(f"{self.rt.__name__}.", "torch.") for part in ours.get("err", [])]
-        exact = None if said == recorded["torch"] else (
-            f"{ours.get('err')}, torch {recorded['torch']}"
-        )  # fmt: skip
-        self.tally.add("error_text", exact, where)
+        judge_error(self.tally, self.rt, ours, recorded, where)
+
+
+def judge_error(tally: Tally, rt: ModuleType, ours: Any, recorded: Any, where: str) -> None:
+    """Count a call that must raise: type and pattern; the exact text for information."""
+    if "err" not in ours:
+        reason: str | None = f"{ours['why']}; torch raises {recorded['torch']}"
+    elif not set(recorded["types"]) & set(ours["bases"]):
+        reason = f"raises {ours['err']}, torch {recorded['torch']}"
+    elif not re.search(recorded["regex"], ours["err"][1]):
+        reason = f"says {ours['err'][1]!r}, not /{recorded['regex']}/"
+    else:
+        reason = None
+    tally.add("errors", reason, where)
+    said = [part.replace(f"{rt.__name__}.", "torch.") for part in ours.get("err", [])]
+    exact = None if said == recorded["torch"] else f"{said}, torch {recorded['torch']}"
+    tally.add("error_text", exact, where)
 
 
 def _cotangent(shape: Any, seed: int, dtype: str) -> np.ndarray:
