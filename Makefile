@@ -110,10 +110,15 @@ demo: $(DEMO)/installed
 	rm -rf build/demo
 	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits
 	cd examples && $(RUN) digits/train.py --out $(PICTURES)/digits-compiled --compile
+	@echo; echo "The same twice more, in turn: a run is too short to tell its speed"
+	cd examples && for turn in 2 3; do \
+		$(RUN) digits/train.py --out $(PICTURES)/digits-$$turn | grep steps; \
+		$(RUN) digits/train.py --out $(PICTURES)/digits-$$turn-compiled --compile | grep steps; \
+	done
 	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt
 	cd examples && $(RUN) gpt/train.py --out $(PICTURES)/gpt-compiled --compile --sample 0
 	@echo; echo "Handwritten digits"
-	@cd examples && $(RUN) compare.py $(PICTURES)/digits{,-compiled} \
+	@cd examples && $(RUN) compare.py $(PICTURES)/digits{,-2,-3}{,-compiled} \
 		--title "Handwritten digits" --out $(PICTURES)/digits.png
 	@echo; echo "A small GPT"
 	@cd examples && $(RUN) compare.py $(PICTURES)/gpt{,-compiled} \

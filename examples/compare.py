@@ -3,13 +3,16 @@
     python compare.py build/gpt build/gpt-compiled --out build/gpt.png
 
 Reads losses.jsonl and speed.json of both folders, prints a table and draws both loss curves, how
-far they are apart, and the speeds.
+far they are apart, and the speeds. Runs of a second or two say little about speed on a machine that
+others use too: name further pairs of folders (eager, compiled, eager, compiled, ...) of the same
+two runs, made in turn, and speeds are medians over the pairs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,20 @@ class Run:
         self.losses = {row["step"]: row["loss"] for row in rows if "loss" in row}
         self.checks = {row["step"]: row["val_loss"] for row in rows if "val_loss" in row}
         self.speed: dict[str, Any] = json.loads((folder / "speed.json").read_text())
+        self.faster = 1.0  # than the first of its pair
+
+    def with_speeds_of(self, again: list[Run], plain: list[Run]) -> Run:
+        """The same run with the median speed of it and its repetitions."""
+        every = [self, *again]
+        speeds = [run.speed["a_second"] for run in every]
+        self.faster = statistics.median(
+            ours / run.speed["a_second"] for ours, run in zip(speeds, plain, strict=True)
+        )
+        self.speed["a_second"] = statistics.median(speeds)
+        for run in again:
+            if run.losses != self.losses:
+                raise SystemExit("a repetition has other losses than the run that it repeats")
+        return self
 
 
 def smoothed(losses: dict[int, float]) -> list[float]:
@@ -61,8 +78,8 @@ def table(runs: tuple[Run, Run]) -> str:
             f"{name:10}{speed['a_second']:12,.0f}{speed['first_step']:11.2f} s"
             f"{speed['whole']:10.1f} s{list(run.losses.values())[-1]:12.4f}"
         )
-    faster = runs[1].speed["a_second"] / runs[0].speed["a_second"]
-    return "\n".join([*lines, f"compiled is {faster:.2f} times as fast; {said(gaps(runs))}"])
+    told = f"compiled is {runs[1].faster:.2f} times as fast; {said(gaps(runs))}"
+    return "\n".join([*lines, told])
 
 
 def draw(runs: tuple[Run, Run], title: str, path: Path) -> None:
@@ -130,10 +147,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("eager", type=Path, help="folder of the plain run")
     parser.add_argument("compiled", type=Path, help="folder of the run with --compile")
+    parser.add_argument("again", type=Path, nargs="*", help="further pairs of both, for the speeds")
     parser.add_argument("--title", default="", help="above the curves")
     parser.add_argument("--out", type=Path, required=True, help="the picture")
     opts = parser.parse_args()
-    runs = Run(opts.eager), Run(opts.compiled)
+    if len(opts.again) % 2:
+        parser.error("folders come in pairs: eager, compiled, eager, compiled, ...")
+    eager, compiled = ([Run(folder) for folder in opts.again[i::2]] for i in (0, 1))
+    plain = [Run(opts.eager), *eager]
+    runs = (
+        Run(opts.eager).with_speeds_of(eager, plain),
+        Run(opts.compiled).with_speeds_of(compiled, plain),
+    )
     print(table(runs))
     draw(runs, opts.title, opts.out)
 

@@ -144,3 +144,17 @@ def test_losses_that_differ_are_said_to(tmp_path: Path) -> None:
     command = [*ALIAS, "examples/compare.py", str(tmp_path / "a"), str(tmp_path / "b")]
     told = finish(command, out=str(tmp_path / "both.png"))
     assert "2 of 3 losses are equal, the others at most 2.5e-01 apart" in told
+
+
+def test_speeds_are_medians_over_pairs_of_runs(tmp_path: Path) -> None:
+    folders = []
+    for i, speeds in enumerate([(10.0, 5.0), (10.0, 12.0), (5.0, 15.0)]):
+        for name, a_second in zip(("a", "b"), speeds, strict=True):
+            folders.append(tmp_path / f"{name}{i}")
+            folders[-1].mkdir()
+            speed = {"unit": "tokens", "a_second": a_second, "first_step": 1.0, "whole": 4.0}
+            (folders[-1] / "speed.json").write_text(json.dumps(speed))
+            (folders[-1] / "losses.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    command = [*ALIAS, "examples/compare.py", *map(str, folders)]
+    told = finish(command, out=str(tmp_path / "both.png"))
+    assert "compiled is 1.20 times as fast" in told
