@@ -282,7 +282,7 @@ def main(argv: list[str]) -> int:
     start = time.perf_counter()
     results = run.run_all(
         paths, options.runtime, options.jobs, keep, options.runner, options.limit,
-        run.TIMEOUT if options.limit else LONGEST,
+        run.TIMEOUT if options.limit else LONGEST, kept=options.kept,
     )  # fmt: skip
     if options.verbose:
         run.print_failures(results)

@@ -208,7 +208,8 @@ def judge(database: str, paths: list[Path], options: Any) -> int:
     start = time.perf_counter()
     keep = 10_000 if options.verbose else replay.KEEP
     results = run.run_all(paths, options.runtime, options.jobs, keep, options.runner,
-                          options.limit, TIMEOUT, f"tests.oracle.{database}")  # fmt: skip
+                          options.limit, TIMEOUT, f"tests.oracle.{database}",
+                          options.kept)  # fmt: skip
     if options.verbose:
         run.print_failures(results)
     report = options.report

@@ -115,17 +115,54 @@ class Progress:
             )
 
 
+class Kept:
+    """Results of single files as they come, a line each, so that an interrupted run goes on.
+
+    Whoever changes the code that is judged begins a new file.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.results: Results = {}
+        if path and path.exists():
+            for line in path.read_text().splitlines():
+                label, dtype, result = json.loads(line)
+                if any(text.startswith("lost: ") for text in result["failures"]):
+                    continue  # a crash or a hang is tried again
+                self.results.setdefault(label, {})[dtype] = result
+
+    def left(self, paths: list[Path]) -> list[Path]:
+        """The files that have no result yet, the biggest first."""
+        cut = (path.stem.rpartition(".") for path in paths)
+        waiting = [
+            path
+            for path, (label, _, dtype) in zip(paths, cut, strict=True)
+            if dtype not in self.results.get(label, {})
+        ]
+        return sorted(waiting, key=lambda path: -path.stat().st_size)
+
+    def add(self, path: Path, result: Any) -> None:
+        """One file's result."""
+        label, _, dtype = path.stem.rpartition(".")
+        self.results.setdefault(label, {})[dtype] = result
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as lines:
+                lines.write(json.dumps([label, dtype, result]) + "\n")
+
+
 def run_all(
     paths: list[Path], runtime: str, jobs: int, keep: int, runner: str = "", limit: int = 0,
-    timeout: float = TIMEOUT, replayer: str = "tests.oracle.compiled",
+    timeout: float = TIMEOUT, replayer: str = "tests.oracle.compiled", kept: Path | None = None,
 ) -> Results:  # fmt: skip
-    """Replay all files, `jobs` at a time, the biggest first."""
+    """Replay all files, `jobs` at a time, the biggest first; `kept` has results and gets more."""
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
-    for path in sorted(paths, key=lambda p: -p.stat().st_size):
+    results = Kept(kept)
+    left = results.left(paths)
+    for path in left:
         waiting.put(path)
-    results: Results = {}
     lock = threading.Lock()
-    progress = Progress(len(paths))
+    progress = Progress(len(left))
 
     def serve() -> None:
         worker = Worker(runtime, keep, runner, limit, replayer)
@@ -138,9 +175,8 @@ def run_all(
             if isinstance(result, str):
                 counts = {"compiled": [0, 1]} if runner else replay.expected_counts(path)
                 result = {"counts": counts, "failures": [f"lost: {result}"], "dropped": []}
-            label, _, dtype = path.stem.rpartition(".")
             with lock:
-                results.setdefault(label, {})[dtype] = result
+                results.add(path, result)
                 progress.note(len(result["failures"]))
         worker.close()
 
@@ -149,7 +185,7 @@ def run_all(
         thread.start()
     for thread in threads:
         thread.join()
-    return results
+    return results.results
 
 
 # -- report ---------------------------------------------------------------------------------------
@@ -301,6 +337,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--further", action="store_true", help="the entries of further.py too")
     parser.add_argument("--root", type=Path, default=RECORDINGS)
     parser.add_argument("--report", type=Path, default=None)
+    parser.add_argument(
+        "--kept", type=Path, help="a file for results as they come; begun anew, a run goes on"
+    )
     parser.add_argument("--known", type=Path, default=KNOWN)
     parser.add_argument("--update-known", action="store_true")
     parser.add_argument("--stale", action="store_true", help="an older recording will do")
@@ -316,7 +355,7 @@ def main(argv: list[str]) -> int:
         return complain(options)
     keep = 10_000 if options.verbose else replay.KEEP
     start = time.perf_counter()
-    results = run_all(paths, options.runtime, options.jobs, keep)
+    results = run_all(paths, options.runtime, options.jobs, keep, kept=options.kept)
     partial = bool(options.entry or options.dtype or options.further)
     report = options.report or (None if partial else REPORT)
     if report:

@@ -193,3 +193,16 @@ def test_extra_entries_are_not_required() -> None:
 
 def test_checks_are_named_once() -> None:
     assert set(checks.INFORMATIVE) - {"data_dependent"} <= set(checks.CHECKS)
+
+
+def test_an_interrupted_run_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.float32.zip" for name in ("a", "b", "c")]
+    for size, file in enumerate(files):
+        file.write_bytes(b"x" * (size + 1))
+    first = run.Kept(tmp_path / "kept.jsonl")
+    assert first.left(files) == files[::-1]
+    first.add(files[0], {"counts": {"forward": [1, 1]}, "failures": []})
+    first.add(files[1], {"counts": {"forward": [0, 1]}, "failures": ["lost: crashed"]})
+    again = run.Kept(tmp_path / "kept.jsonl")
+    assert again.left(files) == files[:0:-1]
+    assert again.results == {"a": {"float32": {"counts": {"forward": [1, 1]}, "failures": []}}}
