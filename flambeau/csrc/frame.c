@@ -399,8 +399,9 @@ static PyObject *hook(PyThreadState *ts, Frame *f, int throwing) {
         if ((k || (c = cache_of(co))) && (k || (k = known_under(c, me->key))) && k->rest < 0) return run_only(ts, f, me);
         return run(ts, f, 0);
     }
+    if (code == Py_False) { Py_DECREF(code); return run_only(ts, f, me); }
     if (!PyCode_Check(code)) {
-        PyErr_Format(PyExc_TypeError, "the frame callback must return code or None, not %.100s", Py_TYPE(code)->tp_name);
+        PyErr_Format(PyExc_TypeError, "the frame callback must return code, None or False, not %.100s", Py_TYPE(code)->tp_name);
         Py_DECREF(code);
         return run(ts, f, 1);
     }

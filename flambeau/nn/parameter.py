@@ -106,7 +106,8 @@ class UninitializedTensorMixin:
             dtype = self.data.dtype
         self.data = torch.empty(shape, device=device, dtype=dtype)
         self.__class__ = self.cls_to_become
-        self._bits = _native.layer_bits(type(self))  # which layers the class asks for
+        own = type(self) is not Tensor  # which layers the class asks for: a plain tensor none
+        self._bits = _native.layer_bits(type(self)) if own else 0
 
     @property
     def shape(self) -> Any:

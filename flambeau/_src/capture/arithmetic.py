@@ -7,7 +7,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import arrays, attributes, iteration, overriding, strings
+from flambeau._src.capture import arrays, attributes, iteration, overriding, scalars, strings
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.lookup import MISSING
 from flambeau._src.capture.natives import (
@@ -22,6 +22,7 @@ from flambeau._src.capture.natives import (
     inert,
 )
 from flambeau._src.capture.outcome import Raised, Unsupported
+from flambeau._src.capture.scalars import Scalar
 from flambeau._src.capture.sizes import SYMBOLIC, is_symbolic, numbers
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.capture.values.tensors import is_tensor
@@ -101,6 +102,10 @@ def binary(s: Session, symbol: str, a: Any, b: Any) -> Any:
         if (ta in SYMBOLIC and tb not in _REAL) or (tb in SYMBOLIC and ta not in _REAL):
             a, b = numbers(a), numbers(b)  # with a complex number, text, None
         return s.native(fn, a, b)
+    if s.scalars and (ta is Scalar or tb is Scalar):
+        if ta is not FakeTensor and tb is not FakeTensor:
+            return scalars.compute(s, symbol, a, b)
+        a, b = scalars.numbered(a), scalars.numbered(b)
     if ta is FakeTensor or tb is FakeTensor:
         return _with_tensor(s, symbol, plain, fn, a, b)
     if ta in NATIVE and tb in NATIVE:
@@ -118,6 +123,7 @@ def binary(s: Session, symbol: str, a: Any, b: Any) -> Any:
 
 
 def _with_tensor(s: Session, symbol: str, plain: str, fn: Any, a: Any, b: Any) -> Any:
+    a, b = arrays.as_number(a), arrays.as_number(b)
     for v in (a, b):
         if type(v) is not FakeTensor and type(v) not in NATIVE:
             return _protocol(s, plain, a, b, symbol)
@@ -318,6 +324,8 @@ def unary(s: Session, name: str, a: Any) -> Any:
         return s.recorder.call(fn, fn, (a,), {}) if out is MISSING else out
     if type(a) in ATOMS:
         return s.native(fn, numbers(a) if name == "invert" else a)
+    if type(a) is Scalar:
+        return scalars.compute(s, "*", a, -1) if name == "neg" else s.native(fn, a)
     found = attributes.special(type(a), method)
     if type(found) is types.FunctionType:
         return s.call(found, (a,), {})
@@ -344,6 +352,8 @@ def truth(s: Session, value: Any) -> bool:
                     "A branch depends on a value of a tensor.",
                     "Use torch.where or torch.cond, or branch on something Python knows.",
                 ) from None
+    if kind is Scalar:
+        return bool(s.native(bool, value.number))
     if is_symbolic(value):
         return bool(s.native(bool, value))
     if kind in ATOMS or kind in CONTAINERS or kind in ITERATORS or kind is Generator:
@@ -446,6 +456,7 @@ def _class_item(s: Session, cls: type, key: Any) -> Any:
 
 def _index(s: Session, key: Any) -> Any:
     """An index of a tensor; objects with `__index__` as ints."""
+    key = scalars.numbered(key)
     if type(key) is tuple:
         return tuple([_index(s, k) for k in key])
     if type(key) is range:
@@ -460,6 +471,7 @@ def _index(s: Session, key: Any) -> Any:
 
 
 def native_index(s: Session, key: Any) -> Any:
+    key = numbers(scalars.opened(key)) if s.scalars else key
     if is_tensor(key):
         raise Unsupported(
             "A tensor is the index of a Python sequence.", "Stack the items and index the result."

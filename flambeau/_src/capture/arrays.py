@@ -8,6 +8,7 @@ over a fake tensor; where it leaves, an ndarray over the bytes of the tensor tha
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import marks
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
 __all__ = [
-    "MARK", "call", "class_of", "enter", "fact", "holds", "is_array", "is_constant", "is_inside",
-    "is_numpy", "left", "method_name", "of_tensor", "tensor_over",
+    "MARK", "as_number", "as_numbers", "call", "class_of", "enter", "fact", "has_scalar",
+    "holds", "is_array", "is_constant", "is_inside", "is_numpy", "left", "method_name",
+    "of_tensor", "tensor_over",
 ]  # fmt: skip
 
 _DEPTH = 8
@@ -63,6 +65,49 @@ def is_constant(value: Any) -> bool:
     if type(value).__module__.partition(".")[0] != "numpy":
         return False
     return hasattr(value, "itemsize") and not is_array(type(value))
+
+
+def has_scalar(value: Any, depth: int = 0) -> bool:
+    """Whether there is a scalar of NumPy's in a value."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return depth < _DEPTH and any(has_scalar(v, depth + 1) for v in value)
+    if kind is slice:
+        return has_scalar((value.start, value.stop, value.step), depth)
+    if kind is dict:
+        return depth < _DEPTH and any(has_scalar(v, depth + 1) for v in value.values())
+    return kind.__module__ == "numpy" and is_constant(value) and hasattr(value, "item")
+
+
+def as_numbers(
+    s: Session, target: Any, run: Callable[..., Any], args: Any, kwargs: Any
+) -> tuple[Any, Any]:
+    """Arguments with Python's numbers for NumPy's scalars, as operators take them; functions that
+    make tensors of them look at their dtypes, which are then said."""
+    looks = getattr(target, "__name__", "") in _LOOKING and kwargs.get("dtype") is None
+    if looks and len(args) < 2 and not holds((args, kwargs)):
+        made = s.native(run, *map(numbers, args), **{k: numbers(v) for k, v in kwargs.items()})
+        kwargs = {**kwargs, "dtype": made.dtype}
+    return _numbered(args), _numbered(kwargs)
+
+
+_LOOKING = frozenset(("tensor", "as_tensor", "asarray"))
+
+
+def as_number(value: Any) -> Any:
+    """A scalar of NumPy's as the number that operators take it for."""
+    return value.item() if type(value).__module__ == "numpy" and has_scalar(value) else value
+
+
+def _numbered(value: Any) -> Any:
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([_numbered(v) for v in value])
+    if kind is slice:
+        return slice(*map(_numbered, (value.start, value.stop, value.step)))
+    if kind is dict:
+        return {k: _numbered(v) for k, v in value.items()}
+    return value.item() if has_scalar(value) else value
 
 
 def is_inside(value: Any) -> bool:

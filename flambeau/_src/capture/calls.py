@@ -24,6 +24,7 @@ from flambeau._src.capture import (
     library,
     number_calls,
     overriding,
+    scalars,
     standard_calls,
     transforms,
     wrappers,
@@ -161,6 +162,8 @@ def _enter_inner(s: Session, fn: Any, substitute: Any) -> None:
 
 def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A Python function of the library: one node, or a fact."""
+    if s.scalars:
+        args, kwargs = _opened(fn, args, kwargs)
     if args and is_symbolic(args[0]) and fn.__name__.startswith("__"):  # the number's own method
         return s.native(fn, *args, **kwargs)
     if args and arrays.is_inside(args[0]) and fn.__name__ in builtin_calls.CREATORS:
@@ -180,6 +183,14 @@ def _leaf(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         f"{fn.__module__}.{fn.__qualname__} changes or reads state of the library.",
         "Call it outside of the compiled function.",
     )
+
+
+def _opened(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments of an operator with numbers for scalars of NumPy's that are not fixed."""
+    found = scalars.opened(args), scalars.opened(kwargs)
+    if found[0] is not args and fn.__name__ in builtin_calls.CREATORS and "new" not in fn.__name__:
+        raise scalars.FixedScalars  # it may look at their dtypes
+    return found
 
 
 def _callable_argument(value: Any) -> bool:
@@ -287,6 +298,8 @@ def _closure(s: Session, fn: Any, code: types.CodeType, locals_: list[Any]) -> N
 
 
 def _operator(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if s.scalars:
+        args, kwargs = _opened(fn, args, kwargs)
     found = overriding.overriding(s, args, kwargs)
     if found:
         return overriding.call(s, fn, found, args, kwargs)
@@ -301,6 +314,8 @@ def _tensor_method(
     s: Session, fn: Any, self_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     name = fn.__name__
+    if s.scalars:
+        args, kwargs = _opened(fn, args, kwargs)
     if name == "as_subclass":
         return overriding.as_subclass(s, self_, args, kwargs)
     found = overriding.overriding(s, (self_, *args), kwargs)
@@ -321,6 +336,8 @@ def _tensor_method(
 def _class(s: Session, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if cls.__dict__.get("_dynamo_forbidden"):
         raise Forbidden(f"Attempt to trace forbidden callable {cls}")
+    if s.scalars and cls in (int, float, range):
+        args = scalars.opened(args)
     of_numbers = number_calls.handler(cls, args) if any(map(is_symbolic, args)) else None
     if of_numbers is not None:
         return s.native(of_numbers, *args, **kwargs)
@@ -410,6 +427,8 @@ def native_argument(s: Session, value: Any, iterable: bool) -> Any:
 
 
 def _builtin(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if s.scalars and fn.__module__ == "math":
+        args = scalars.opened(args)
     of_numbers = number_calls.handler(fn, args) if any(map(is_symbolic, args)) else None
     if of_numbers is not None:
         return s.native(of_numbers, *args, **kwargs)

@@ -17,6 +17,7 @@ from flambeau._src.capture.iteration import UserIterator, native_iterable
 from flambeau._src.capture.lookup import MISSING, lookup, special
 from flambeau._src.capture.natives import stateful
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.scalars import Scalar
 from flambeau._src.capture.sizes import SYMBOLIC, numbers
 from flambeau._src.capture.source import CallSource, ModuleSource
 from flambeau._src.core.tensor import Tensor
@@ -36,6 +37,8 @@ def type_of(s: Session, value: Any) -> type:
         return Tensor if info is None else info.kind
     if arrays.is_inside(value):
         return arrays.class_of(value)
+    if kind is Scalar:
+        return type(value.value)
     if kind is Generator:
         return types.GeneratorType
     if kind is UserIterator:

@@ -25,6 +25,7 @@ from flambeau._src.capture.outcome import (
     GraphBreak,
     InternalError,
     NeedsValue,
+    NotReady,
     Raised,
     Region,
     Round,
@@ -32,6 +33,7 @@ from flambeau._src.capture.outcome import (
     TooLate,
     Unsupported,
 )
+from flambeau._src.capture.scalars import FixedScalars
 from flambeau._src.capture.session import Protocol, Session
 from flambeau._src.capture.sizes import add_guards
 from flambeau._src.capture.source import LocalSource
@@ -75,11 +77,12 @@ def capture(
     before = modes.settings()
     stop: int | None = None
     limit: Unsupported | None = None
-    hooks_break = read_inputs = False
+    hooks_break = read_inputs = fixed_scalars = False
     for _ in range(_ATTEMPTS):
         try:
             session = Session(options, _PROTOCOL)
             session.hooks_break, session.read_inputs = hooks_break, read_inputs
+            session.fixed_scalars = fixed_scalars
             frame = _outer_frame(session, code, arguments, globals_, function)
         except RecursionError:
             return Skip("The capture needs more stack than there is.", True, None)
@@ -90,12 +93,17 @@ def capture(
             return _attempt(session, frame, code, stop, limit)
         except Unsupported as found:
             found.__traceback__ = found.__context__ = None  # they hold the program's objects
+            if isinstance(found, FixedScalars):
+                fixed_scalars, stop, limit = True, None, None
+                continue
             if isinstance(found, TooLate) and not hooks_break:
                 hooks_break, stop, limit = True, None, None
                 continue
             if isinstance(found, NeedsValue) and session.inputs_read:
                 read_inputs, stop, limit = True, None, None
                 continue
+            if isinstance(found, NotReady):
+                return Skip(found.reason, False, _where(found, frame), alone=True)
             found.error = session.breaks_are_errors[-1] if session.breaks_are_errors else None
             if found.whole:
                 return Skip(found.reason, True, _where(found, frame), _breaks(found, frame))

@@ -7,7 +7,8 @@ is for interpreters without it, and for ``FLAMBEAU_NATIVE=0``: only calls throug
 
 A callback is called as ``callback(code, variables, globals, builtins, function)``, where
 `variables` are the bound arguments and the closure by name, cells taken as what they hold; it
-returns code that takes the same arguments and free variables, or None: the frame runs as it is. Its
+returns code that takes the same arguments and free variables, or None: the frame runs as it is, or
+False: so does all that it calls (versions that fit run). Its
 attribute `key` (itself, if it has none) says whose versions of a function are its own. A version is
 a checker (``check(variables, globals) -> bool``, None: always), replacement code, and an object for
 whoever added it. While a callback or a checker runs, nothing is offered.
@@ -201,7 +202,7 @@ class Wrapper:
         variables = {**bound.arguments, **_closure(function)}
         thread.paused = True
         try:
-            replacement: types.CodeType | None = next(
+            replacement: types.CodeType | bool | None = next(
                 (
                     now
                     for owner, checker, now, _ in versions
@@ -218,6 +219,12 @@ class Wrapper:
             thread.paused = False
         if replacement is None:
             return function(*args, **kwargs)
+        if isinstance(replacement, bool):
+            before, thread.callback = callback, None
+            try:
+                return function(*args, **kwargs)
+            finally:
+                thread.callback = before
         _check_fits(code, replacement)
         made = types.FunctionType(
             replacement, function.__globals__, function.__name__, function.__defaults__,

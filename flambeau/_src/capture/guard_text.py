@@ -265,7 +265,8 @@ def _shown(value: Any) -> str:
         return key_text(value)
     if issubclass(kind, type):
         return _name_of(value)
-    if kind in _TOLD or is_library(_of_class("__module__", kind)):
+    home = _of_class("__module__", kind)
+    if kind in _TOLD or is_library(home) or (home == "numpy" and hasattr(kind, "itemsize")):
         return repr(value)
     return f"a {_name_of(kind)}"
 

@@ -20,7 +20,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import arrays, library, sizes
+from flambeau._src.capture import arrays, library, scalars, sizes
 from flambeau._src.capture.guards import Guard, Kind
 from flambeau._src.capture.lookup import lookup, own_dict, special
 from flambeau._src.capture.natives import NATIVE, inert, stateful
@@ -138,6 +138,9 @@ class Heap:
             if arrays.is_array(kind):
                 return arrays.enter(self, value, source)
             if arrays.is_constant(value):
+                if (scalar := scalars.enter(self.session, value, source)) is not None:
+                    self.guard(Kind.TYPE, source, kind)
+                    return self._know(value, scalar, source).inside
                 self.guard(Kind.EQUALS, source, value)
                 return self._know(value, value, source).inside
             if callable(value):

@@ -6,6 +6,7 @@ import types
 from typing import Any
 
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.scalars import FixedScalars, Scalar
 
 __all__ = ["MISSING", "is_hidden", "lookup", "own_dict", "special"]
 
@@ -14,6 +15,8 @@ MISSING: Any = object()
 
 def lookup(kind: type, name: str) -> Any:
     """The entry of the first class in the method resolution order; MISSING if there is none."""
+    if kind is Scalar:
+        raise FixedScalars
     for base in kind.__mro__:
         d = base.__dict__
         if name in d:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau._src.capture import library
 from flambeau._src.capture.generators import Generator
 from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.scalars import FixedScalars, Scalar
 from flambeau._src.capture.values.constant import ATOMS, is_reference
 from flambeau._src.core.size import Size
 from flambeau._src.core.tensor import Tensor
@@ -202,6 +203,8 @@ def check_key(s: Session, key: Any) -> None:
     kind: Any = type(key)
     if kind in ATOMS or isinstance(key, Tensor):
         return
+    if kind is Scalar:
+        raise FixedScalars
     if kind is tuple or kind is frozenset:
         for k in key:
             check_key(s, k)

@@ -20,6 +20,7 @@ __all__ = [
     "GraphBreak",
     "InternalError",
     "NeedsValue",
+    "NotReady",
     "Raised",
     "Region",
     "Round",
@@ -49,6 +50,10 @@ class TooLate(Unsupported):
 
 class NeedsValue(Unsupported):
     """A number that only running tells is needed: those that inputs hold can be guarded."""
+
+
+class NotReady(Unsupported):
+    """What only a run of the program makes ready is met: this call runs as it is, all of it."""
 
 
 class Round(Unsupported):
@@ -194,12 +199,14 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The code is run as it is; `permanent`: there is no use in trying again."""
+    """The code is run as it is; `permanent`: there is no use in trying again; `alone`: nothing
+    that this call calls is worth a capture either."""
 
     reason: str
     permanent: bool
     where: tuple[str, int, str] | None = None
     breaks: tuple[GraphBreak, ...] = ()
+    alone: bool = False
 
 
 Arguments = Mapping[str, Any]

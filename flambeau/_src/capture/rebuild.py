@@ -27,6 +27,7 @@ from flambeau._src.capture.iteration import SequenceIterator, UserIterator
 from flambeau._src.capture.lookup import is_hidden, own_dict
 from flambeau._src.capture.natives import ITERATORS, stateful
 from flambeau._src.capture.outcome import TooLate, Unsupported
+from flambeau._src.capture.scalars import Scalar
 from flambeau._src.capture.shims import Shim
 from flambeau._src.capture.sizes import SYMBOLIC, fixed, numbers
 from flambeau._src.capture.source import (
@@ -168,6 +169,8 @@ class Rebuild:
         source = s.heap.source_of(value)
         if source is not None:
             return Plan(value, "source", extra=source)
+        if kind is Scalar:
+            return Plan(value, "call", [value.number], (type(value.value), ()))
         if arrays.is_constant(value):
             return Plan(value, "const")
         if s.heap.is_made(value):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flambeau._src.capture import sizes, wrappers
+from flambeau._src.capture import arrays, sizes, wrappers
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.overriding import kind_of, overriding
 from flambeau._src.capture.values.constant import ATOMS, is_structseq
@@ -179,6 +179,8 @@ class Recorder:
         if asked := overriding(session, args, kwargs):
             kind = kind_of(session, asked[0])
             raise Unsupported(f"A {kind.__name__} meets {_name(target)}, which does not ask it.")
+        if arrays.has_scalar(args) or (kwargs and arrays.has_scalar(kwargs)):
+            args, kwargs = arrays.as_numbers(session, target, run, args, kwargs)
         node_args = tuple([self.argument(a) for a in args])
         node_kwargs = {k: self.argument(v) for k, v in kwargs.items()}
         before = _changeable(args)

@@ -14,6 +14,7 @@ from flambeau._src.capture.heap import Heap
 from flambeau._src.capture.natives import STRUCTURAL
 from flambeau._src.capture.outcome import CaptureOptions, NeedsValue, Raised, Unsupported
 from flambeau._src.capture.recorder import Recorder
+from flambeau._src.capture.scalars import FixedScalars
 from flambeau._src.capture.values.modules import Modules
 from flambeau._src.capture.values.tensors import TensorInfo
 from flambeau._src.interp.fake import (
@@ -111,6 +112,8 @@ class Session:
         self.classes: list[Any] = []  # that the program made
         self.hooks: list[Any] = []  # handles of hooks that the program registered on tensors
         self.retained: list[Any] = []  # tensors of the program that are to retain their gradients
+        self.scalars: list[Any] = []  # of NumPy's that are no constants
+        self.fixed_scalars = False  # they are constants: an earlier attempt needed more of them
         self.read_inputs = False  # the numbers that inputs hold are guarded, not left open
         self.inputs_read = False  # there is one that was left open
         self.hooks_break = False  # such hooks end the graph: an earlier attempt could not keep them
@@ -159,7 +162,7 @@ class Session:
         self.passed.clear()
         self.loops.clear()
         self.scopes.clear()
-        self.tensor_sources, self.sized, self.dropped = [], [], []
+        self.tensor_sources, self.sized, self.dropped, self.scalars = [], [], [], []
         self.frame = self.handled = self.above = None
 
     def went_on(self, n: int = 1) -> None:
@@ -181,6 +184,8 @@ class Session:
             moves = any(fn is f for f in _MOVING) or getattr(fn, "__name__", None) in _MOVES
             for value in (*args, *kwargs.values(), getattr(fn, "__self__", None)):
                 if id(value) in opaque or (not moves and _holds(value, opaque)):
+                    if self.scalars:
+                        raise FixedScalars
                     raise Unsupported(
                         "Native code meets an object from outside whose state cannot be guarded.",
                         "Read what is needed of it before.",

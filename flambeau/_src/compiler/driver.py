@@ -86,6 +86,7 @@ class _Known:
     missed: int = 0  # such calls that fit none of them
     sizes: dict[str, list[int | None]] = field(default_factory=dict)  # of tensors, by source
     capped: bool = False  # that has been said
+    unready: int = 0  # calls that ran as they are because they met what was not ready
     modules: dict[Any, Any] = field(default_factory=dict)  # that were met, by source and class
     calls: int = 0
 
@@ -188,8 +189,9 @@ class Compiler:
     def __call__(
         self, code: CodeType, arguments: Mapping[str, Any], globals_: dict[str, Any],
         builtins: Mapping[str, Any], function: Any,
-    ) -> CodeType | None:  # fmt: skip
-        """Replacement code for a frame that is about to run, or None: it runs as it is."""
+    ) -> CodeType | bool | None:  # fmt: skip
+        """Replacement code for a frame that is about to run; None: it runs as it is; False: so
+        does all that it calls."""
         everything = self.options.everything
         if not told.may_capture(code, everything):
             frames.skip(code, self.key)
@@ -303,8 +305,8 @@ class _Frame:
     def _limit(self) -> int:
         return int(self.compiler.options.recompile_limit or DYNAMO.get("recompile_limit"))
 
-    def compile(self) -> CodeType | None:
-        """All stages; None when the function is to run as it is."""
+    def compile(self) -> CodeType | bool | None:
+        """All stages; None when the function is to run as it is, False with all that it calls."""
         known = self.known
         if len(known.plain) >= self._limit:  # the calls of this function have no end of kinds
             frames.rest(self.code, self.compiler.key, known.missed)  # asked ever more seldom
@@ -317,7 +319,7 @@ class _Frame:
             captured = self._capture()
             if isinstance(captured, Skip):
                 self._skipped(captured)
-                return None
+                return False if captured.alone else None
             if captured.code is self.code:
                 return self._as_it_is(captured)
             self._report(captured)
@@ -370,7 +372,8 @@ class _Frame:
         if breaks:
             self.compiler.skipped.append(self.entry)
             self._report_breaks(breaks)
-        if skip.permanent:
+        self.known.unready += skip.alone
+        if skip.permanent or self.known.unready > recompiling.MISSES:
             frames.skip(self.code, self.compiler.key)
 
     def _as_it_is(self, captured: Captured) -> CodeType:

@@ -394,7 +394,7 @@ def kernel_for(
             _ADDRESSES[key] = None
         else:
             name = op.base.key.replace(".", "_") + "".join(
-                f"_{b}" for b in parts.baked if b not in (None, ())
+                f"_{b}" for b in parts.baked if not (b is None or (isinstance(b, tuple) and not b))
             )
             if None in parts.baked:  # which optional arguments are there decides the expression
                 name += "_" + "".join(g for g, _ in parts.plan)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau._src.capture import sizes, wrappers
 from flambeau._src.capture.guards import Kind, TensorFacts
-from flambeau._src.capture.outcome import Unsupported
+from flambeau._src.capture.outcome import NotReady, Unsupported
 from flambeau._src.capture.source import Source
 from flambeau._src.core import state
 from flambeau._src.interp.fake import FakeTensor
@@ -78,6 +78,8 @@ def _enter(heap: Heap, value: Any, source: Source) -> Any:
             f"{kind.__name__} has `__torch_dispatch__`, and cannot be taken apart.",
             "Give it `__tensor_flatten__` and `__tensor_unflatten__`.",
         )
+    if hasattr(kind, "materialize"):
+        raise NotReady(f"A {kind.__name__} is met, which has no shape yet.")
     if value._bits & ~state.RECORD & (state.DISPATCH | state.FUNCTORCH | state.GEOMETRY):
         raise Unsupported("The tensor belongs to a transform or mode that is active outside.")
     if value.is_sparse:
