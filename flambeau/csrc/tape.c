@@ -262,7 +262,7 @@ PyObject *fl_taped_address(PyObject *f, PyObject *tensor) {
 typedef struct { PyObject_HEAD vectorcallfunc vc; PyObject *inner; int how; } Native;
 static const struct { const char *name; int how; } noted[] = {
     {"empty", NATIVE}, {"alias", NATIVE}, {"run_map", NATIVE}, {"run_rows", NATIVE}, {"gemm", NATIVE},
-    {"copy", NATIVE}, {"zero", NATIVE}, {"store", NATIVE}, {"count_up", NATIVE}, {"indexed", NATIVE}, {"order_rows", NATIVE}, {"beyond", NOTHING},
+    {"copy", NATIVE}, {"zero", NATIVE}, {"store", NATIVE}, {"count_up", NATIVE}, {"spread", NATIVE}, {"indexed", NATIVE}, {"order_rows", NATIVE}, {"beyond", NOTHING},
     {"columns", NATIVE}, {"largest", NATIVE}, {"put_back", NATIVE}, {"averages", NATIVE}, {"chosen", NOTHING}, {"put_chosen", NOTHING}, {NULL, 0}};
 /* Functions that neither make nor touch a tensor that a tape follows. */
 static const char *const unseen[] = {"get_grad", "set_grad", "get_inference", "get_scoped", "set_scoped", "get_multithread", "set_multithread", "get_active", "set_active",

@@ -796,6 +796,26 @@ static PyObject *f_count_up(PyObject *m, PyObject *const *a, Py_ssize_t n) {
     else for (int64_t i = 0; i < t->numel; i++) ((uint32_t *)p)[i] = (uint32_t)(s + (uint64_t)i * d);
     Py_RETURN_TRUE;
 }
+/* spread(tensor, start, end): numel numbers from start to end, the second half counted from the end;
+   each rounded once, in float32 for float32 and else in float64. False: not for this one. */
+static PyObject *f_spread(PyObject *m, PyObject *const *a, Py_ssize_t n) {
+    if (n != 3 || !Tensor_Check(a[0])) { PyErr_SetString(PyExc_TypeError, "spread(tensor, start, end)"); return NULL; }
+    Tensor *t = (Tensor *)a[0]; int code = t->dtype->code; char *p = fl_data(t); int64_t count = t->numel, half = count > 1 ? count / 2 : 1;
+    if (!t->contiguous || !t->storage->data || (code != FL_F32 && code != FL_F64 && code != FL_I64)) Py_RETURN_FALSE;
+    double s = PyFloat_AsDouble(a[1]), e = PyFloat_AsDouble(a[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (code == FL_F32) {
+        float fs = (float)s, fe = (float)e, step = (fe - fs) / (float)(count - 1);
+        for (int64_t i = 0; i < count; i++) ((float *)p)[i] = i < half ? (count > 1 ? fmaf(step, (float)i, fs) : fs) : fmaf(-step, (float)(count - 1 - i), fe);
+        Py_RETURN_TRUE;
+    }
+    double step = (e - s) / (double)(count - 1);
+    for (int64_t i = 0; i < count; i++) {
+        double v = i < half ? (count > 1 ? fma(step, (double)i, s) : s) : fma(-step, (double)(count - 1 - i), e);
+        if (code == FL_F64) ((double *)p)[i] = v; else ((int64_t *)p)[i] = (int64_t)v;
+    }
+    Py_RETURN_TRUE;
+}
 static int fill_nested(int code, int itemsize, char **p, int depth, int ndim, const int64_t *sizes, PyObject *o);
 /* What nested lists and tuples of plain numbers say: their extents, and the widest kind of number
    (1 bool, 2 int, 3 float). 0: something else stands there, or the lists are not of one length. */
@@ -867,7 +887,7 @@ static PyObject *f_fill(PyObject *m, PyObject *const *a, Py_ssize_t n) {
 static PyMethodDef functions[] = {
     {"empty", (PyCFunction)f_empty, METH_FASTCALL}, {"alias", (PyCFunction)f_alias, METH_FASTCALL}, {"reuse", f_reuse, METH_O}, {"over", f_over, METH_O}, {"wrap", (PyCFunction)f_wrap, METH_FASTCALL},
     {"geometry", f_geometry, METH_O}, {"view_kind", (PyCFunction)f_view_kind, METH_FASTCALL}, {"store", (PyCFunction)f_store, METH_FASTCALL}, {"set_types", f_types, METH_VARARGS},
-    {"zero", f_zero, METH_O}, {"count_up", (PyCFunction)f_count_up, METH_FASTCALL}, {"of_numbers", (PyCFunction)f_of_numbers, METH_FASTCALL}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
+    {"zero", f_zero, METH_O}, {"count_up", (PyCFunction)f_count_up, METH_FASTCALL}, {"spread", (PyCFunction)f_spread, METH_FASTCALL}, {"of_numbers", (PyCFunction)f_of_numbers, METH_FASTCALL}, {"layer_bits", f_layer_bits, METH_O}, {"fill_nested", (PyCFunction)f_fill, METH_FASTCALL}, {0}};
 
 int fl_tensor_init(PyObject *m) {
     str_function = PyUnicode_InternFromString("__torch_function__");

@@ -28,6 +28,17 @@ def test_a_window_is_the_one_of_scipy(name: str, M: int, sym: bool) -> None:
         assert found.tolist() == pytest.approx(wanted.tolist(), abs=bound)
 
 
+def test_a_steep_kaiser_window_overflows_where_pytorch_s_does() -> None:
+    """I0 is made of exp(x), which no float32 holds from 88.73 on."""
+    assert torch.i0(torch.tensor([88.72, 88.73, -89.0])).isinf().tolist() == [False, True, True]
+    assert torch.i0(torch.tensor(89.0, dtype=torch.float64)).isfinite()
+    window = windows.kaiser(256, beta=100)
+    middle = window.isnan().nonzero().flatten().tolist()
+    assert middle == list(range(middle[0], 256 - middle[0]))
+    assert middle[0] == 69
+    assert not window[:69].any()
+
+
 def test_the_center_of_a_periodic_exponential() -> None:
     wanted = reference.exponential(5, center=1.0, tau=2.0, sym=False)
     found = windows.exponential(5, center=1.0, tau=2.0, sym=False, dtype=torch.float64)

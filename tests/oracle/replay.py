@@ -62,6 +62,22 @@ class Replayer:
         self.entry: Entry = ENTRIES[self.document["label"]]
         self.tally = Tally(keep=keep)
         self.fns: dict[str, Any] = {}
+        if self.document["dtype"] == "float64":
+            self._borrow(path.with_name(f"{self.document['label']}.float32.zip"))
+
+    def _borrow(self, path: Path) -> None:
+        """References of the float32 file for the calls that are the same there: they name no dtype
+        and take no tensor, so that their results are float32 here too."""
+        lone = [s for s in self.document["samples"] if not s["call"]["storages"] and not s["refs"]]
+        if not lone or not path.exists():
+            return
+        document, buffers = wire.read_file(path)
+        known = {json.dumps(s["call"]): s["refs"].get("forward", {}) for s in document["samples"]}
+        for sample in lone:
+            found = known.get(json.dumps(sample["call"]), {}).get("out")
+            if isinstance(found, dict) and found.get("k") == "out":
+                self.buffers.append(buffers[found["b"]])
+                sample["refs"] = {"forward": {"out": found | {"b": len(self.buffers) - 1}}}
 
     def fn(self, check: str) -> Callable[..., Any]:
         """The callable of a check; a name that the runtime lacks fails where it is called."""

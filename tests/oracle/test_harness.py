@@ -123,6 +123,19 @@ def test_a_recording_of_other_sources_is_refused(tmp_path: Path, capsys: Any) ->
         assert said in capsys.readouterr().err
 
 
+def test_a_call_without_tensors_borrows_the_reference_of_float32(tmp_path: Path) -> None:
+    label, call = "signal.windows.kaiser", {"args": [3], "kwargs": {}, "storages": []}
+    for name, wide in (("float32", [1.0, 2.0, 3.0]), ("float64", None)):
+        pack = wire.Pack()
+        pack.add(b"something else")
+        refs = {"forward": {"out": _node(wide, "float64", pack)}} if wide else {}
+        document = {"label": label, "dtype": name, "samples": [{"call": call, "refs": refs}]}
+        wire.write_file(tmp_path / f"{label}.{name}.zip", document, pack)
+    made = replay.Replayer(wire, tmp_path / f"{label}.float64.zip")
+    node = made.document["samples"][0]["refs"]["forward"]["out"]
+    assert wire.to_array(made.buffers[node["b"]], "float64").tolist() == [1.0, 2.0, 3.0]
+
+
 def test_bfloat16_travels_exactly() -> None:
     values = np.array([1.0, -0.5, 3.140625, float("inf")], np.float32)
     pack = wire.Pack()

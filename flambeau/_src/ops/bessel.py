@@ -17,6 +17,7 @@ from flambeau._src.ops.numeric import PI
 from flambeau._src.ops.promote import refuse
 
 INFINITY = float("inf")
+EXP_END = 88.722839  # exp of more is no float32: torch's I overflow there, before they need to
 
 
 def chebyshev(t: Any, coefficients: Sequence[float]) -> Any:
@@ -150,9 +151,11 @@ def declare(
     name: str, body: Callable[[Any, Any], Any], *, slope: Any = None, like: str | None = None,
     narrow: bool = False, argument: str = "self", domain: tuple[float, float] = (-12.0, 12.0),
     public: str = "", inplace: bool = False, doc: str = "", family: str = __name__,
+    grows: bool = False,
 ) -> None:  # fmt: skip
     """An operator from body(k, x), worked out in double precision. slope(g, x, out) is its
-    gradient; without one the results carry none. `family` is the module that says so."""
+    gradient; without one the results carry none. `family` is the module that says so; one that
+    `grows` is made of exp(|x|), and infinite where that is."""
 
     def check(x: Any) -> None:
         d = x.dtype
@@ -160,7 +163,10 @@ def declare(
             refuse(f"{name.removeprefix('special_')}_{'vml_' if name == 'i0' else ''}cpu", d)
 
     def expr(k: Any, x: Any) -> Any:
-        return k.cast(body(k, wide(k, x)), x.dtype)
+        value = k.cast(body(k, wide(k, x)), x.dtype)
+        if grows and str(x.dtype) != "float64":
+            value = k.where(k.abs(x) > EXP_END, value * INFINITY, value)
+        return value
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
         return slope(g, x, b.out)
@@ -188,7 +194,7 @@ def _share(g: Any, x: Any, out: Any, whole: Any, at_zero: float) -> Any:
 
 declare(
     "i0", lambda k, x: modified_i(k, 0, x, False), like="i0", narrow=True,
-    public="function, method",
+    public="function, method", grows=True,
     slope=lambda g, x, out: g * aten.special_i1(x), inplace=True,
 )  # fmt: skip
 declare(
@@ -196,7 +202,7 @@ declare(
     slope=lambda g, x, out: g * (aten.special_i1e(x) - aten.sgn(x) * out),
 )  # fmt: skip
 declare(
-    "special_i1", lambda k, x: modified_i(k, 1, x, False), like="i1", narrow=True,
+    "special_i1", lambda k, x: modified_i(k, 1, x, False), like="i1", narrow=True, grows=True,
     slope=lambda g, x, out: _share(g, x, out, lambda y: aten.i0(y) - out / y, 0.5),
 )  # fmt: skip
 declare(
@@ -214,7 +220,9 @@ for _order in (0, 1):
 
     declare(f"special_bessel_j{_order}", _of(bessel_j), like=f"j{_order}")
     declare(f"special_bessel_y{_order}", _of(bessel_y), like=f"y{_order}", domain=(0.1, 30.0))
-    declare(f"special_modified_bessel_i{_order}", _of(modified_i, False), like=f"i{_order}")
+    declare(
+        f"special_modified_bessel_i{_order}", _of(modified_i, False), like=f"i{_order}", grows=True
+    )
     declare(
         f"special_modified_bessel_k{_order}", _of(modified_k, False), like=f"k{_order}",
         domain=(0.1, 9.0),

@@ -354,34 +354,6 @@ class Arange(Counted):
         fill_range(out, start, step)
 
 
-class Linspace(Counted):
-    """steps numbers from start to end, both included, symmetric from both ends as torch has it."""
-
-    schema = f"linspace(Scalar start, Scalar end, int steps, *, {OPTIONS}) -> Tensor"
-
-    def meta(
-        start: Any, end: Any, steps: int, dtype: Any, layout_: Any, device: Any, pin: Any
-    ) -> TensorSpec:
-        if steps < 0:
-            raise RuntimeError("number of steps must be non-negative")
-        return spec((steps,), dtype, layout_, device)
-
-    def kernel(out: Tensor, start: Any, end: Any, steps: int, *rest: Any) -> None:
-        import numpy as np  # lazy: NumPy is heavy
-
-        kind: Any = (
-            np.float64 if out.dtype is dt.float64 or dt.is_integral(out.dtype) else np.float32
-        )
-        if out.dtype.is_complex:
-            kind = np.complex128
-        i = np.arange(steps, dtype=np.int64)
-        step = kind((end - start) / (steps - 1)) if steps > 1 else kind(0)
-        low = kind(start) + step * i.astype(kind)
-        high = kind(end) - step * (steps - 1 - i).astype(kind)
-        values = np.where(i < steps // 2, low, high) if steps > 1 else np.full(steps, start, kind)
-        slot_copy(out, share_array(np.ascontiguousarray(values).reshape(tuple(out.shape))))
-
-
 class Eye(Factory):
     """Ones on the diagonal of an n × n matrix."""
 

@@ -178,7 +178,8 @@ class HouseholderProduct(Opaque):
     def vjp(b: Any, g: Any, a: Any, tau: Any) -> Any:
         if not a.numel() or not tau.numel():
             return None, None
-        return _gradients(a, tau, _identity(a), g, False)[:2]
+        # In Q's own layout, as a graph hands it on: the layout decides how products are rounded.
+        return _gradients(a, tau, _identity(a), _by_columns(g), False)[:2]
 
     whole = True
 
@@ -265,6 +266,7 @@ class Ormqr(Opaque):
         return _by_columns(_product(a, tau, c, left, adjoint))
 
     def vjp(b: Any, g: Any, a: Any, tau: Any, c: Any, left: bool, adjoint: bool) -> Any:
+        g = _by_columns(g)  # as above
         if not a.numel():
             return None, None, aten.ormqr(a, tau, g, left, not adjoint)
         if left:

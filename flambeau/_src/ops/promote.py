@@ -88,7 +88,7 @@ _LARGEST = {
     "float16": 65504.0, "complex32": 65504.0, "bfloat16": 255 * 2.0**120,
     "float32": (2 - 2.0**-23) * 2.0**127, "complex64": (2 - 2.0**-23) * 2.0**127,
 }  # fmt: skip
-_C_NAMES = {
+C_NAMES = {
     "int8": "int8_t", "int16": "int16_t", "int32": "int", "int64": "int64_t", "uint8": "uint8_t",
     "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t", "float16": "c10::Half",
     "bfloat16": "c10::BFloat16", "float32": "float", "float64": "double",
@@ -99,7 +99,7 @@ _C_NAMES = {
 
 def overflow(dtype: dt.dtype) -> RuntimeError:
     """torch's refusal of a number that dtype cannot hold."""
-    name = _C_NAMES.get(dtype.name, dtype.name)
+    name = C_NAMES.get(dtype.name, dtype.name)
     return RuntimeError(f"value cannot be converted to type {name} without overflow")
 
 

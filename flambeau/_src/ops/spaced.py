@@ -9,11 +9,12 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
-from flambeau._src.core.interchange import share_array
+from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.creation import OPTIONS, Counted, Factory, slot_copy, spec
 from flambeau._src.ops.op import TensorSpec
+from flambeau._src.ops.promote import C_NAMES, check_number
 
 
 def _number(name: str, what: str, v: Any) -> Any:
@@ -29,6 +30,77 @@ def _number(name: str, what: str, v: Any) -> Any:
     return v.item()
 
 
+def _dtype(name: str, start: Any, end: Any, steps: int, dtype: Any) -> Any:
+    """The dtype of so many numbers between two; complex ends need one that holds them."""
+    if steps < 0:
+        raise RuntimeError("number of steps must be non-negative")
+    if not any(isinstance(v, complex) for v in (start, end)):
+        return dtype
+    inferred = dt.complex128 if state.process.default_dtype is dt.float64 else dt.complex64
+    if dtype is not None and not dtype.is_complex:
+        raise RuntimeError(
+            f"torch.{name}(): inferred dtype {C_NAMES[inferred.name]} can't be safely cast to "
+            f"passed dtype {dt.scalar_name(dtype)}"
+        )
+    return dtype or inferred
+
+
+def _ends(name: str, out: Tensor, start: Any, end: Any) -> tuple[Any, Any]:
+    """The ends as numbers that the dtype of out holds: whole ones for integers."""
+    n = out.numel()
+    if n > 1 and out.dtype is dt.bool_:
+        raise NotImplementedError(f"\"{name}_cpu\" not implemented for 'Bool'")
+    ends = []
+    for v in (start, end)[: 2 if n else 0]:
+        check_number(v, out.dtype)
+        if out.dtype is dt.bool_:
+            v = bool(v)
+        elif dt.is_integral(out.dtype):
+            v = int(v) if out.dtype.is_signed else int(v) % 2 ** (8 * out.dtype.itemsize)
+        ends.append(v)
+    return (ends[0], ends[1]) if ends else (0, 0)
+
+
+def _line(n: int, kind: dt.dtype, start: Any, end: Any) -> Tensor:
+    """n numbers from start to end, symmetric from both ends as torch has it."""
+    made: Tensor = _native.empty((n,), kind, _native.cpu)
+    _native.spread(made, start, end)
+    return made
+
+
+def _complex_line(n: int, start: Any, end: Any) -> Any:
+    """Real and imaginary parts are lines of their own: complex128 in NumPy."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    made = np.empty(n, np.complex128)
+    ends = complex(start), complex(end)
+    made.real = array_of(_line(n, dt.float64, *(v.real for v in ends)))
+    made.imag = array_of(_line(n, dt.float64, *(v.imag for v in ends)))
+    return made
+
+
+class Linspace(Counted):
+    """steps numbers from start to end, both included. Integers: between the ends without their
+    fractions, rounded towards 0."""
+
+    schema = f"linspace(Scalar start, Scalar end, int steps, *, {OPTIONS}) -> Tensor"
+
+    def meta(
+        start: Any, end: Any, steps: int, dtype: Any, layout_: Any, device: Any, pin: Any
+    ) -> TensorSpec:
+        return spec((steps,), _dtype("linspace", start, end, steps, dtype), layout_, device)
+
+    def kernel(out: Tensor, start: Any, end: Any, steps: int, *rest: Any) -> None:
+        start, end = _ends("linspace", out, start, end)
+        if out.dtype.is_complex:
+            slot_copy(out, share_array(_complex_line(steps, start, end).reshape(tuple(out.shape))))
+        elif out.dtype not in (dt.float32, dt.float64) or not _native.spread(out, start, end):
+            kind = dt.float64 if out.dtype is dt.float64 else dt.float32
+            kind = dt.int64 if dt.is_integral(out.dtype) else kind
+            line = array_of(_line(steps, kind, start, end))
+            slot_copy(out, share_array(line.reshape(tuple(out.shape))))
+
+
 class Logspace(Counted):
     """base to the powers that linspace gives."""
 
@@ -40,27 +112,20 @@ class Logspace(Counted):
         start: Any, end: Any, steps: int, base: float, dtype: Any, layout_: Any, device: Any,
         pin: Any,
     ) -> TensorSpec:  # fmt: skip
-        if steps < 0:
-            raise RuntimeError("number of steps must be non-negative")
-        kind = dtype
-        if dtype is None and any(isinstance(v, complex) for v in (start, end)):
-            kind = dt.complex64
-        return spec((steps,), kind, layout_, device)
+        return spec((steps,), _dtype("logspace", start, end, steps, dtype), layout_, device)
 
     def kernel(out: Tensor, start: Any, end: Any, steps: int, base: float, *rest: Any) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
-        if not steps:
-            return
-        wide = out.dtype is dt.float64 or dt.is_integral(out.dtype)
-        kind: Any = np.complex128 if out.dtype.is_complex else np.float64 if wide else np.float32
-        step = kind((end - start) / (steps - 1)) if steps > 1 else kind(0)
+        low, high = _ends("logspace", out, start, end)
+        low = start if steps == 1 else low  # alone it keeps its fraction, of integers too
+        kind = np.complex128 if out.dtype.is_complex else np.float64
+        step = (kind(high) - kind(low)) / max(steps - 1, 1)
         i = np.arange(steps)
-        low, high = kind(start) + step * i, kind(end) - step * (steps - 1 - i)
-        powers = np.where(i < steps // 2, low, high) if steps > 1 else np.full(steps, start, kind)
         with np.errstate(all="ignore"):
-            values = np.power(kind(base), powers.astype(kind))
-        slot_copy(out, share_array(np.ascontiguousarray(values).reshape(tuple(out.shape))))
+            up, down = low + step * i, high - step * (steps - 1 - i)
+            values = np.power(kind(base), np.where(i < max(steps // 2, 1), up, down))
+        slot_copy(out, share_array(values.reshape(tuple(out.shape))))
 
 
 def _of_tensors(name: str, more: str) -> None:
