@@ -109,6 +109,49 @@ def test_logcumsumexp_twice() -> None:
     assert torch.autograd.gradgradcheck(lambda x: torch.logcumsumexp(x, 0), (x,))
 
 
+def test_a_long_logcumsumexp_is_off_by_one_rounding() -> None:
+    x = torch.tensor(np.random.RandomState(0).randint(-1000, 1000, (2, 1000)) / 111.0)
+    wanted = x.logcumsumexp(1)
+    found = x.float().logcumsumexp(1)
+    np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=2.0**-23)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_logcumsumexp_of_large_numbers_has_a_gradient_in_16_bits(dtype: torch.dtype) -> None:
+    """The result, rounded, has no digits left that tell one number from the next."""
+    x = torch.full((5,), 8192.0, dtype=dtype, requires_grad=True)
+    (g,) = torch.autograd.grad(x.logcumsumexp(0).sum(), x, create_graph=True)
+    shares = [sum(1 / n for n in range(i, 6)) for i in range(1, 6)]  # 1/i of each later result
+    np.testing.assert_allclose(g.detach().float().numpy(), shares, rtol=2.0**-8)
+    (again,) = torch.autograd.grad(g[0], x)
+    squares = sum(1 / n - 1 / n**2 for n in range(1, 6)), -sum(1 / n**2 for n in range(2, 6))
+    np.testing.assert_allclose(again[:2].float().numpy(), squares, rtol=2.0**-6)
+
+
+@pytest.mark.parametrize("order", [-2.1, 2.1])
+def test_the_root_of_a_norm_is_that_of_the_power_taken(order: float) -> None:
+    """In float32 both are rounded; of exponents that do not fit each other 2,000 units come."""
+    x = torch.tensor([1.0, 2.0], dtype=torch.float64) * (1e-15 if order < 0 else 1e15)
+    found = torch.linalg.vector_norm(x.float(), order).item()
+    assert abs(found / torch.linalg.vector_norm(x, order).item() - 1) < 1e-6
+
+
+def test_group_norm_and_its_statistics_add_up_before_they_are_rounded() -> None:
+    x = torch.tensor([[1.0, 2.5, -0.75]], dtype=torch.bfloat16, requires_grad=True)
+
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        out, mean, rstd = torch.native_group_norm(x, None, None, 1, 3, 1, 1, 1e-5)
+        return torch.autograd.grad((out * out.detach()).sum() + mean.sum() + 3 * rstd.sum(), x)[0]
+
+    def wide(x: torch.Tensor) -> torch.Tensor:
+        out, mean, rstd = torch.native_group_norm(x, None, None, 1, 3, 1, 1, 1e-5)
+        plain = torch.autograd.grad((out * out.detach()).sum(), x, retain_graph=True)[0]
+        m, r = mean.detach().double(), rstd.detach().double()
+        return plain.double() + 1 / 3 - 3 * r**3 * (x.detach().double() - m) / 3
+
+    np.testing.assert_array_equal(gradient(x).double(), wide(x).to(x.dtype).double())
+
+
 def test_sum_to_no_dimensions_is_a_sum() -> None:
     x = torch.tensor(True)
     assert x.sum_to_size(()).dtype is torch.int64

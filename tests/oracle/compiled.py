@@ -32,6 +32,7 @@ REPORT = run.REPOSITORY / "build" / "oracle_compiled.json"
 KNOWN = run.HERE / "known_compiled.txt"
 BACK_ENDS = "aot_eager,inductor,aot_eager_dynamic,inductor_dynamic"
 LONGEST = 3_600.0  # seconds for all samples of a file
+ZERO = 2.0**-52  # what float64 may leave of zero, of inputs that are about one
 TENSOR = object()
 # The shape of a result depends on values (masks, tensor bounds): no graph without guards on them.
 DATA_DEPENDENT = (
@@ -145,14 +146,16 @@ class Errors:
 
     def add(self, ours: np.ndarray, theirs: np.ndarray, wide: np.ndarray, eps: float) -> None:
         """One tensor: errors in units of eps times its largest value. Left out where eager is
-        off by more than 1,000 of them: a discontinuity or a cancellation, not rounding.
+        off by more than 1,000 of them: a discontinuity or a cancellation, not rounding. So is a
+        tensor that is zero in truth, of which the reference has what its own rounding left: there
+        is no unit. (What single calls may be off by is judged apart from this.)
         """
         with np.errstate(all="ignore"):
             fine = np.isfinite(ours) & np.isfinite(theirs) & np.isfinite(wide)
             if not fine.any() or not np.abs(wide[fine]).max():
                 return
             unit = eps * np.abs(wide[fine]).max()
-            if np.abs(theirs[fine] - wide[fine]).max() > 1000 * unit:
+            if np.abs(theirs[fine] - wide[fine]).max() > 1000 * unit or unit < eps * ZERO:
                 return
             for i, values in enumerate((ours, theirs)):
                 self.sums[i] += float((((values[fine] - wide[fine]) / unit) ** 2).sum())

@@ -90,6 +90,26 @@ def test_the_scale_of_a_summed_gradient_is_at_least_the_norm_of_its_terms() -> N
     assert "differ" in str(judge.tree(ours, theirs, ref | {"terms": 0.1}))
 
 
+@pytest.mark.parametrize("name", ["float64", "float32"])
+def test_what_cancels_wholly_is_judged_by_the_scale_of_the_call(name: str) -> None:
+    """[0 in truth, about 1]: 1e-13 is rounding beside the other gradient and not beside nothing."""
+    pack = wire.Pack()
+    other, off = _node([1.5], name, pack), 1e-13 if name == "float64" else 2e-7
+    torchs, ours, more = (_node([v], name, pack) for v in (3e-17, off, 20 * off))
+    refs = [_node([v], "float64", pack) for v in (2e-17, 1.5)]
+
+    def reason(values: Any, found: Any, wide: Any) -> str | None:
+        judge = Judge("reduction", pack.buffers, pack.buffers, gradient=True)
+        return judge.tree(found, values, wide)
+
+    assert reason([torchs, other], [ours, other], refs) is None
+    assert "differ" in str(reason([torchs, other], [more, other], refs))
+    assert "differ" in str(reason([torchs], [ours], refs[:1]))
+    zeros = _node([0.0], name, pack), _node([0.0], "float64", pack)
+    strict = reason([zeros[0], other], [ours, other], [zeros[1], refs[1]])
+    assert (strict is None) == (name == "float64")
+
+
 def test_infinities_of_the_truth_count_only_where_that_is_asked_for() -> None:
     inf, nan = float("inf"), float("nan")
     ours, theirs = [inf, nan, 1.0], [-inf, 2.0, 1.0]

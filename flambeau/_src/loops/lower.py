@@ -616,7 +616,7 @@ class Tracer:
 
     def logcumsumexp(self, x: Any) -> Value:
         x = self._float(x, "logcumsumexp")
-        return self._scan("logcumsumexp", x, x.dtype, x.dtype)
+        return self._sum_scan("logcumsumexp", x)
 
     def _extreme_scan(self, name: str, x: Any, index: bool) -> Value:
         x = self.value(x)

@@ -63,7 +63,9 @@ class VectorNorm(Reduction):
             return k.sum(k.where(a == 0, 0.0, a * 0 + 1))
         if math.isinf(order):
             return k.max(a) if order > 0 else k.min(a)
-        of_many = k.pow(k.sum(k.pow(a, order)), 1.0 / order)
+        # in float32 the root is of the power that was taken: of -2.1 as float32 has it
+        inverse = 1.0 / order if (2 * order).is_integer() else 1.0 / k.const(order)
+        of_many = k.pow(k.sum(k.pow(a, order)), inverse)
         return k.where(k.count() == 1, k.sum(a), of_many)  # of one element: itself, exactly
 
     def vjp(b: Any, g: Any, x: Any, order: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:

@@ -162,14 +162,20 @@ class NativeGroupNorm(Opaque):
             )
         if mask[0] and (g[1] is not None or g[2] is not None):
             through = _through_statistics(g[1], g[2], x, b.outs[1], b.outs[2], n, group)
-            got = (through if got[0] is None else got[0] + through, *got[1:])
+            whole = through if got[0] is None else got[0] + through
+            got = (whole.to(x.dtype), *got[1:])
         return tuple(r for r, t in zip(got, (x, weight, bias), strict=True) if t is not None)
 
 
 def _through_statistics(
     g_mean: Any, g_rstd: Any, x: Any, mean: Any, rstd: Any, n: int, group: int
 ) -> Any:
-    """The input's gradient when the mean and the reciprocal deviation are used themselves."""
+    """The input's gradient when the mean and the reciprocal deviation are used themselves; of 16
+    bits in float32, since the sum that it is a part of may cancel."""
+    if x.dtype in HALF:
+        x, mean, rstd, g_mean, g_rstd = (
+            t if t is None else t.to(dt.float32) for t in (x, mean, rstd, g_mean, g_rstd)
+        )
     rows = x.reshape(n, group, x.numel() // max(n * group, 1))
     count = max(rows.shape[-1], 1)
     m, r = mean.reshape(n, group, 1), rstd.reshape(n, group, 1)

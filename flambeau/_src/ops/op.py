@@ -62,7 +62,7 @@ class Declaration:
     by_value    `by_value(extent, *args) -> specs`: the results where an extent of theirs depends on
                 values; `extent(least=0, most=None)` makes a number that only running will tell
     saves_by    names of arguments on which the saved set depends: of what is no tensor the value,
-                of a tensor which extents are 0 or 1
+                of a tensor which extents are 0 or 1, and how many bytes an element has
     """
 
     schema: str = ""

@@ -130,16 +130,22 @@ class Logcumsumexp(Opaque):
         if not x.dim():
             return g
         d = wrap_dim(dim, x.dim())
+        out, narrow = b.out, x.dtype
+        if narrow in (dt.float16, dt.bfloat16):  # exp makes relative what its argument is off by
+            g, x = g.to(dt.float32), x.to(dt.float32)
+            out = aten.logcumsumexp(x, d)
 
         def share(logs: Any) -> Any:
-            return (_reversed_logs(logs - aten.conj(b.out), d) + aten.conj(x)).exp()
+            return (_reversed_logs(logs - aten.conj(out), d) + aten.conj(x)).exp()
 
         if x.dtype.is_complex:
             return share(g.log())
         least = aten.scalar_tensor(info.finfo(g.dtype).min, dtype=g.dtype, device=g.device)
         logs = g.abs().log()
         above, below = aten.where(g > 0, logs, least), aten.where(g < 0, logs, least)
-        return share(above) - share(below)
+        return (share(above) - share(below)).to(narrow)
+
+    saves_by = ("self",)
 
 
 def _extreme_scan(name: str) -> None:

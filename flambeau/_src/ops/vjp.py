@@ -321,8 +321,9 @@ def known_saves(
 
 
 def _few(t: Tensor) -> tuple[int, ...]:
-    """The extents as far as they are 0 or 1, where a formula may have a shorter way."""
-    return tuple(2 if n > 1 else int(n) for n in t.shape)
+    """The element's size and the extents as far as they are 0 or 1, where a formula may have
+    another way."""
+    return t.dtype.itemsize, *(2 if n > 1 else int(n) for n in t.shape)
 
 
 def _saves_key(op: Op, needs: tuple[bool, ...], args: tuple[Any, ...]) -> Any:
