@@ -73,3 +73,17 @@ def test_bit_equal_where_asked(backend: str) -> None:
     options = {"emulate_precision_casts": True} if backend == "inductor" else None
     compiled = torch.compile(_mixed, fullgraph=True, backend=backend, options=options)
     assert _compare(compiled)[1]
+
+
+def test_rows_between_kernels_are_kept_in_float32() -> None:
+    """Sums of the rows that cancel in what the next kernel does with them."""
+
+    def spread(x: Any) -> Any:
+        return ((x * 0.1).cos() * 64).sum(1).sub(446).mul(3).mean()
+
+    compiled = torch.compile(spread, fullgraph=True)
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        x = torch.randn(9, 7).bfloat16()
+        true = spread(x.double()).item()
+        assert abs(compiled(x).item() - true) <= _ulp(true)

@@ -122,3 +122,17 @@ def test_without_a_switch_they_end_the_graph() -> None:
 def test_a_branch_on_such_a_number_is_a_break_with_its_reason() -> None:
     with pytest.raises(torch._dynamo.exc.Unsupported, match="data-dependent"):
         torch.compile(lambda x: x + 1 if x.sum().item() > 2 else x, fullgraph=True)(torch.ones(2))
+
+
+@pytest.mark.parametrize("backend", BACK_ENDS)
+def test_variances_are_checked_when_the_graph_runs(backend: str) -> None:
+    x, y, var = torch.randn(4), torch.randn(4), torch.rand(4)
+    loss = torch.nn.functional.gaussian_nll_loss
+    whole = torch.compile(lambda x, y, v: loss(x, y, v), fullgraph=True, backend=backend)
+    assert whole(x, y, var).item() == pytest.approx(loss(x, y, var).item(), rel=1e-6)
+    refusal = ValueError if backend == "eager" else RuntimeError  # the loss itself, or an assertion
+    with pytest.raises(refusal, match="var has negative"):
+        whole(x, y, -var)
+    broken = torch.compile(lambda x, y, v: loss(x, y, v), backend=backend)
+    with pytest.raises(ValueError, match="var has negative"):
+        broken(x, y, -var)

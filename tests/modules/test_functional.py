@@ -117,3 +117,18 @@ def test_torch_function_sees_the_functional_form():
     assert seen[1][:2] == (F.cross_entropy, 2) and "label_smoothing" in seen[1][2]
     smooth = ["beta", "reduce", "reduction", "size_average"]
     assert seen[2] == (F.smooth_l1_loss, 2, smooth)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64, torch.bool])
+def test_margin_losses_have_two_dtypes(dtype: torch.dtype) -> None:
+    x = torch.ones(2, 3).to(dtype)
+    name = {"bfloat16": "BFloat16", "float16": "Half", "int64": "Long", "bool": "Bool"}[
+        str(dtype).partition(".")[2]
+    ]
+    text = f"not implemented for '{name}'"
+    with pytest.raises(NotImplementedError, match=f'"multi_margin_loss_cpu_kernel" {text}'):
+        F.multi_margin_loss(x, torch.tensor([0, 1]), weight=torch.ones(3))
+    kernel = "multilabel_margin_loss_forward_out_frame"
+    with pytest.raises(NotImplementedError, match=f'"{kernel}" {text}'):
+        F.multilabel_margin_loss(x, torch.tensor([[0, -1, 0]] * 2))
+    assert F.multi_margin_loss(x[:0], torch.tensor([0, 1])[:0], reduction="none").shape == (0,)

@@ -82,3 +82,18 @@ def test_one_graph_holds_it_without_the_lengths(lists: bool, padded: bool) -> No
     assert whole.item() == pytest.approx(loss(scores).item(), rel=1e-6)
     got, want = (torch.autograd.grad(f, scores)[0] for f in (whole, loss(scores)))
     assert torch.allclose(got, want, atol=1e-6)
+
+
+def test_gradient_of_float32_keeps_its_digits() -> None:
+    torch.manual_seed(0)
+    log_probs = torch.randn(50, 3, 15).log_softmax(-1)
+    targets = torch.randint(1, 15, (3, 20))
+
+    def gradient(x: torch.Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        loss = torch.ctc_loss(x, targets, [50] * 3, [20] * 3, 0, 2)
+        return torch.autograd.grad(loss, x)[0].double()
+
+    true = gradient(log_probs.double())
+    off = (gradient(log_probs) - true).abs().max().item()
+    assert off <= 200 * 2**-23 * true.abs().max().item()

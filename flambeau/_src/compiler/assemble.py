@@ -14,7 +14,14 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.codegen.cpp import print_kernels
 from flambeau._src.compiler.extents import extents, geometry, is_number, row_major, symbols_of
-from flambeau._src.compiler.fuse import Fused, Group, complete_args, groups_of
+from flambeau._src.compiler.fuse import (
+    Fused,
+    Group,
+    complete_args,
+    groups_of,
+    kept_in,
+    unrounded,
+)
 from flambeau._src.compiler.numbers import given_by
 from flambeau._src.compiler.passes import collapse_views, op_of
 from flambeau._src.core import dtype as dt
@@ -62,13 +69,14 @@ _count = iter(range(1 << 60))
 
 @dataclass
 class Plan:
-    """What runs together: the groups of a graph's nodes in their order, and the kernels of those
-    that are one."""
+    """What runs together: the groups of a graph's nodes in their order, the kernels of those that
+    are one, and what lies in float32 between kernels."""
 
     graph: Graph
     groups: list[Group]
     kernels: dict[int, Fused]
     exact: bool
+    wide: frozenset[Node]
 
     def __str__(self) -> str:
         return "\n".join(str(k.kernel) for k in self.kernels.values())
@@ -201,17 +209,19 @@ class _Writer:
     def _empty(self, node: Node, val: Tensor) -> str:
         name = self.var[node] = self._name(node.name)
         shape, stride, _ = geometry(val)
-        self.names[val.dtype.name] = val.dtype
+        kept = kept_in(node, self.plan.wide)
+        self.names[kept.name] = kept
         strides = "" if stride == row_major(shape) else f", {self._text(stride)}"
-        return f"{name} = empty({self._text(shape)}, {val.dtype.name}, cpu{strides})"
+        return f"{name} = empty({self._text(shape)}, {kept.name}, cpu{strides})"
 
     def _over(self, node: Node, spent: list[Node]) -> str | None:
         """The result of an elementwise kernel in the place of an operand that nobody needs later,
         or of the input whose new value it is: whether its bytes are free is seen when it runs."""
         val, target = node.meta["val"], self.onto.get(node)
+        kept = kept_in(node, self.plan.wide)
         if target in spent and self._may_become(target, node):
             old = target.meta["val"]
-            if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
+            if old.dtype is kept and geometry(old)[:2] == geometry(val)[:2]:
                 spent.remove(target)
                 name = self.var[node] = self._name(node.name)
                 return f"{name} = over({self.var[target]})"
@@ -219,7 +229,8 @@ class _Writer:
             if n.op == "placeholder":
                 continue
             old = n.meta["val"]
-            if old.dtype is val.dtype and geometry(old)[:2] == geometry(val)[:2]:
+            same = kept_in(n, self.plan.wide) is kept
+            if same and geometry(old)[:2] == geometry(val)[:2]:
                 spent.remove(n)
                 name = self.var[node] = self._name(node.name)
                 return f"{name} = reuse({self.var[n]})"
@@ -609,7 +620,9 @@ def plan(graph: Graph, *, exact: bool = False) -> Plan:
     does in eager."""
     collapse_views(graph)
     groups = groups_of(graph, rows=not exact)
-    return Plan(graph, groups, {id(g): Fused(g, exact) for g in groups if g.parts}, exact)
+    wide: frozenset[Node] = frozenset() if exact else unrounded(groups)
+    kernels = {id(g): Fused(g, exact, wide) for g in groups if g.parts}
+    return Plan(graph, groups, kernels, exact, wide)
 
 
 def write(

@@ -675,6 +675,30 @@ def _apart(groups: list[Group]) -> list[Group]:
     return out
 
 
+def unrounded(groups: list[Group]) -> frozenset[Node]:
+    """The rows' results of 16 bits that only kernels read: between them they are kept in float32,
+    as inside of one. They are few; a mean of sums that cancel is no nearer to the truth otherwise
+    than where every operator rounds."""
+    fused = {n for g in groups if g.parts for n in g.nodes}
+    return frozenset(
+        n
+        for g in groups
+        if g.parts
+        for n in g.nodes
+        if isinstance(n.meta["val"], Tensor)
+        and n.meta["val"].dtype in SIXTEEN
+        and g.dim is not None
+        and extents(n.meta["val"].shape)
+        in (_reduced(g.shape, g.dim), (*g.shape[: g.dim], *g.shape[g.dim + 1 :]))
+        and n.users.keys() <= fused
+    )
+
+
+def kept_in(node: Node, wide: frozenset[Node]) -> dt.dtype:
+    """The dtype of a result's bytes between kernels."""
+    return dt.float32 if node in wide else node.meta["val"].dtype
+
+
 # ---- kernels ----
 
 _LOWERED: dict[Any, tuple[Kernel, Schedule, str]] = {}  # elementwise kernels, by `Fused._key`
@@ -683,7 +707,9 @@ _LOWERED: dict[Any, tuple[Kernel, Schedule, str]] = {}  # elementwise kernels, b
 class Fused:
     """The kernel of a group: which tensors it writes and reads, and its IR."""
 
-    def __init__(self, group: Group, exact: bool = False) -> None:
+    def __init__(
+        self, group: Group, exact: bool = False, wide: frozenset[Node] = frozenset()
+    ) -> None:
         self.parts, self.exact = group.parts, exact
         self.shape, self.dim = group.shape, group.dim
         inside = set(group.nodes)
@@ -693,8 +719,8 @@ class Fused:
             for n in group.nodes
             if isinstance(n.meta["val"], Tensor) and any(u not in inside for u in n.users)
         ]
-        self.in_dtypes = tuple(n.meta["val"].dtype.name for n in self.inputs)
-        self.out_dtypes = tuple(n.meta["val"].dtype.name for n in self.outputs)
+        self.in_dtypes = tuple(kept_in(n, wide).name for n in self.inputs)
+        self.out_dtypes = tuple(kept_in(n, wide).name for n in self.outputs)
         self.kind = "map" if self.dim is None else "row"
         self.slots = Slots([v for m in self.parts for v in m.unfixed])
         key = self._key()

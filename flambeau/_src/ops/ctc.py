@@ -226,7 +226,8 @@ def _kernels(overload: str) -> None:
     ) -> None:  # fmt: skip
         import numpy as np  # lazy: NumPy is heavy
 
-        probs = array_of(log_probs)
+        # What a chain of logarithms and sums loses is kept: float64 until the result is stored.
+        probs = array_of(log_probs).astype(np.float64)
         lattice = _Lattice(
             probs, array_of(targets).astype(np.int64), lengths_of(inputs), lengths_of(wanted), blank
         )

@@ -225,6 +225,12 @@ def _multi_margin_shape(x: Tensor, target: Tensor, weight: Any) -> tuple[int, in
     return rows, classes
 
 
+def _check_loss_dtype(x: Tensor, name: str) -> None:
+    """These losses have kernels for float32 and float64 alone."""
+    if x.dtype not in (dt.float32, dt.float64):
+        refuse(name, x.dtype)
+
+
 def _check_dtype(given: Tensor | None, wanted: dt.dtype) -> None:
     if given is not None and given.dtype is not wanted:
         raise RuntimeError(
@@ -232,13 +238,12 @@ def _check_dtype(given: Tensor | None, wanted: dt.dtype) -> None:
         )
 
 
-def _multi_margin(x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any) -> Any:
+def _multi_margin(name: str, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any) -> Any:
     """(what exceeds the margin, the class of each row, its weight), as arrays."""
     import numpy as np  # lazy: NumPy is heavy
 
     rows, classes = _multi_margin_shape(x, target, weight)
-    if not x.dtype.is_floating_point:
-        refuse("multi_margin_loss_cpu_kernel", x.dtype)
+    _check_loss_dtype(x, name)
     _check_dtype(target, dt.int64)
     _check_dtype(weight, x.dtype)
     a, t = wide(x).reshape(rows, classes), array_of(target).reshape(rows)
@@ -275,7 +280,11 @@ class MultiMarginLoss(Opaque):
     def kernel(
         out: Tensor, x: Tensor, target: Tensor, p: Any, margin: Any, weight: Any, reduction: int
     ) -> None:
-        over, _, factor = _multi_margin(x, target, p, margin, weight)
+        if not x.numel():
+            out.zero_()
+            return
+        name = "multi_margin_loss_cpu_kernel"
+        over, _, factor = _multi_margin(name, x, target, p, margin, weight)
         loss = ((over if p == 1 else over * over) * factor).sum(1) / over.shape[1]
         if reduction == NONE:
             store(out, loss.reshape(tuple(out.shape)))
@@ -330,7 +339,8 @@ class MultiMarginLossBackward(Opaque):
 
         if not out.numel():
             return
-        over, t, factor = _multi_margin(x, target, p, margin, weight)
+        name = "multi_margin_loss_backward_cpu_kernel"
+        over, t, factor = _multi_margin(name, x, target, p, margin, weight)
         slope = (over > 0).astype(over.dtype) if p == 1 else 2 * over
         slope = slope * factor / over.shape[1]
         np.put_along_axis(slope, t[:, None], -slope.sum(1, keepdims=True), 1)
@@ -387,6 +397,8 @@ class MultilabelMarginLossForward(Opaque):
     def kernel(outs: Any, x: Tensor, target: Tensor, reduction: int) -> None:
         import numpy as np  # lazy: NumPy is heavy
 
+        if x.numel():
+            _check_loss_dtype(x, "multilabel_margin_loss_forward_out_frame")
         _check_dtype(target, dt.int64)
         classes = x.shape[-1] if x.dim() else 1
         a, t = wide(x).reshape(-1, classes), array_of(target).reshape(-1, classes)
@@ -429,6 +441,7 @@ class MultilabelMarginLossBackward(Opaque):
 
         if not out.numel():
             return
+        _check_loss_dtype(x, "multilabel_margin_loss_backward_out_frame")
         classes = x.shape[-1] if x.dim() else 1
         a, t = wide(x).reshape(-1, classes), array_of(target).reshape(-1, classes)
         listed, mask = _targets(t, classes)

@@ -9,6 +9,7 @@ from typing import Any
 
 import flambeau as torch
 from flambeau import Tensor, _nn
+from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode
 from flambeau.overrides import handle_torch_function, has_torch_function_variadic
 
 from .. import _reduction
@@ -149,11 +150,17 @@ def poisson_nll_loss(
 
 
 def _fitting_variance(input: Tensor, var: Any) -> Tensor:
-    if isinstance(var, float):
+    if isinstance(var, (float, torch.SymFloat)):
         if var < 0:
             raise ValueError("var has negative entry/entries")
         return var * torch.ones_like(input)
-    if torch.any(var < 0):
+    negative = torch.any(var < 0)
+    try:
+        refused = bool(negative)
+    except GuardOnDataDependentSymNode:  # one graph for all values: it sees for itself
+        torch._assert_async(~negative, "var has negative entry/entries")
+        refused = False
+    if refused:
         raise ValueError("var has negative entry/entries")
     shape, wanted = var.size(), input.size()
     if shape == wanted:
