@@ -3,6 +3,8 @@ what out= becomes, second results with gradients, and factorisations put togethe
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,44 @@ def test_gradients_of_reflections_are_those_of_a_graph_bit_for_bit() -> None:
             leaves = [x.clone().requires_grad_() for x in inputs]
             found.append(torch.autograd.grad(run(*leaves), leaves, c.clone()))
         assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))
+
+
+def _two_gradients(function: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    out = function(*leaves)
+    first = torch.autograd.grad(out, leaves, torch.ones_like(out), create_graph=True)
+    second = torch.autograd.grad(first, leaves, [x.flip(0) for x in inputs])
+    return [g.detach() for g in (*first, *second)]
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (linalg.svdvals, [(2, 2)]),
+        (lambda a: linalg.matrix_norm(a, "nuc"), [(2, 2)]),
+        (lambda a: torch.svd_lowrank(a, 2, 2)[1], [(3, 2)]),
+        (lambda a: torch.pca_lowrank(a, 2)[1], [(4, 2)]),
+        (torch.ormqr, [(4, 4), (4,), (4, 4)]),
+        (linalg.householder_product, [(4, 4), (4,)]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_gradients_of_small_matrices_are_rounded_once(
+    function: Any, shapes: list[tuple[int, ...]], dtype: torch.dtype
+) -> None:
+    """Divided by the gap between two nearly equal singular values, earlier roundings would show."""
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    inputs = [_random(*shape, dtype=wide).to(dtype) for shape in shapes]
+    if shapes == [(2, 2)]:
+        inputs = [torch.eye(2, dtype=dtype) + inputs[0] / 64]
+    found = []
+    for kind in (dtype, wide):
+        torch.manual_seed(3)  # the sample of a range; which numbers is of no matter to values
+        found.append(_two_gradients(function, [x.to(kind) for x in inputs]))
+    for ours, exact in zip(*found, strict=True):
+        assert ours.dtype is dtype
+        unit = torch.finfo(dtype).eps * exact.abs().max().item()
+        assert (ours.to(wide) - exact).abs().max().item() <= unit
 
 
 @pytest.mark.parametrize("hermitian", [False, True])

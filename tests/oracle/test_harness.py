@@ -118,13 +118,20 @@ def test_infinities_of_the_truth_count_only_where_that_is_asked_for() -> None:
     assert "differ" in _reason(ours, theirs, theirs, truth_counts=True)
 
 
-def test_float16_may_be_right_where_a_step_of_torch_overflowed() -> None:
+def test_16_bits_may_be_right_where_a_step_of_torch_overflowed() -> None:
     nan, inf = float("nan"), float("inf")
     assert _reason([-7.0, 2.0], [nan, 2.0], [-7.0, 2.0], name="float16") is None
     assert "differ" in _reason([-7.1, 2.0], [nan, 2.0], [-7.0, 2.0], name="float16")
     assert "differ" in _reason([65504.0], [inf], [70000.0], name="float16")
     assert "differ" in _reason([nan], [inf], [1.0], name="float16")
     assert "differ" in _reason([-7.0], [nan], [-7.0], name="float32")
+    assert _reason([-7.0], [nan], [-7.0], name="bfloat16") is None
+    assert _reason([-inf], [nan], [-70000.0], name="float16") is None
+    assert "differ" in _reason([inf], [nan], [-70000.0], name="float16")
+    assert "differ" in _reason([inf], [nan], [65000.0], name="float16")
+    ours, theirs, truth = [100.0, 1.01], [nan, nan], [100.0, 1.0]
+    assert "differ" in _reason(ours, theirs, truth, name="float16")
+    assert _reason(ours, theirs, truth, name="float16", kind="matmul") is None
 
 
 def test_the_replay_draws_the_cotangents_of_the_recording() -> None:

@@ -12,7 +12,7 @@ from flambeau._src.core import state
 from flambeau._src.core.interchange import array_of
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, call_bits
-from flambeau._src.ops.factor import check_matrix, columned, put, real_dtype
+from flambeau._src.ops.factor import check_matrix, columned, doubled, put, real_dtype
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 from flambeau._src.util.errors import LinAlgError
 
@@ -322,7 +322,8 @@ class Svdvals(Composite):
     out = "out"
 
     def decompose(a: Tensor, driver: Any) -> Tensor:
-        return aten._linalg_svd(a, False, a.requires_grad, driver=driver)[1]
+        values = aten._linalg_svd(doubled(a), False, a.requires_grad, driver=driver)[1]
+        return values.to(real_dtype(a))
 
 
 class TorchSvd(Composite):

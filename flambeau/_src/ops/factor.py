@@ -99,6 +99,19 @@ def real_dtype(a: Tensor) -> dt.dtype:
     return dt.REAL_OF.get(own, own)
 
 
+_FEW = 4_096  # elements whose double costs nothing next to the call
+WIDE = {dt.float32: dt.float64, dt.complex64: dt.complex128}
+
+
+def doubled(a: Tensor) -> Tensor:
+    """Small matrices that will be differentiated, in double precision: roundings on the way to the
+    gradients of singular values and vectors are divided by the gaps between the values."""
+    wide = WIDE.get(a.dtype)
+    if wide is None or not (a.requires_grad and a.numel() <= _FEW):
+        return a
+    return a.to(wide)
+
+
 def put(out: Tensor, values: Any) -> None:
     if out.numel():
         array_of(out)[...] = values

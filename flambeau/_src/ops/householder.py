@@ -16,7 +16,7 @@ from flambeau._src.core.interchange import array_of
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.factor import check_implemented, columned, put
+from flambeau._src.ops.factor import WIDE, check_implemented, columned, put
 from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
 
 
@@ -62,8 +62,18 @@ def _vector(a: Tensor, i: int) -> Tensor:
 
 
 def _gradients(a: Any, tau: Any, x: Any, g: Any, adjoint: bool) -> tuple[Any, Any, Any]:
-    """Gradients of a, tau and x from that of Q X (Qᴴ X): each reflection's
-    Y = X - t v (vᴴ X) is differentiated by itself."""
+    """Gradients of a, tau and x from that of Q X (Qᴴ X), rounded once: the terms of a reflection's
+    gradient cancel."""
+    wide = WIDE.get(a.dtype)
+    if wide is None:
+        return _each(a, tau, x, g, adjoint)
+    a_, tau_, x_ = _each(a.to(wide), tau.to(wide), x.to(wide), g.to(wide), adjoint)
+    return a_.to(a.dtype), tau_.to(a.dtype), x_.to(a.dtype)
+
+
+def _each(a: Any, tau: Any, x: Any, g: Any, adjoint: bool) -> tuple[Any, Any, Any]:
+    """The same in one precision: every reflection's Y = X - t v (vᴴ X) is differentiated by
+    itself."""
     mm = aten.matmul
     m, n, k = a.shape[-2], a.shape[-1], tau.shape[-1]
     done: list[tuple[int, Any, Any, Any]] = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau._src.core import dtype as dt
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, overridable
+from flambeau._src.ops.factor import doubled
 
 
 def _orthonormal(a: Tensor) -> Tensor:
@@ -14,10 +16,11 @@ def _orthonormal(a: Tensor) -> Tensor:
     return made
 
 
-def _range(a: Tensor, q: int, niter: int) -> Tensor:
-    """Orthonormal columns (..., m, q) that span most of a's range: subspace iteration."""
-    sample = aten.randn([a.shape[-1], q], dtype=a.dtype, device=a.device)
-    basis = _orthonormal(aten.matmul(a, sample))
+def _range(a: Tensor, q: int, niter: int, drawn: Any) -> Tensor:
+    """Orthonormal columns (..., m, q) that span most of a's range: subspace iteration from random
+    numbers of the dtype `drawn`."""
+    sample = aten.randn([a.shape[-1], q], dtype=drawn, device=a.device)
+    basis = _orthonormal(aten.matmul(a, sample.to(a.dtype)))
     for _ in range(niter):
         basis = _orthonormal(aten.matmul(a.mH, basis))
         basis = _orthonormal(aten.matmul(a, basis))
@@ -36,13 +39,23 @@ def svd_lowrank(
         M: subtracted from A, broadcast.
     """
     q, niter = 6 if q is None else q, 2 if niter is None else niter
-    m, n = A.shape[-2:]
-    a = A if M is None else A - M
+    a = doubled(A)
+    dtype = A.dtype if M is None else dt.promote_types(A.dtype, M.dtype)
+    return _rounded(a if M is None else a - doubled(M), q, niter, dtype)
+
+
+def _rounded(a: Tensor, q: int, niter: int, dtype: Any) -> tuple[Tensor, Tensor, Tensor]:
+    u, s, v = _factors(a, q, niter, dtype)
+    return u.to(dtype), s.to(dt.REAL_OF.get(dtype, dtype)), v.to(dtype)
+
+
+def _factors(a: Tensor, q: int, niter: int, drawn: Any) -> tuple[Tensor, Tensor, Tensor]:
+    m, n = a.shape[-2:]
     if m < n:  # the smaller sample: of the rows' span
-        basis = _range(a.mH, q, niter)
+        basis = _range(a.mH, q, niter, drawn)
         u, s, vh = aten.linalg_svd(aten.matmul(a, basis), False)
         return u, s, aten.matmul(basis, vh.mH)
-    basis = _range(a, q, niter)
+    basis = _range(a, q, niter, drawn)
     u, s, vh = aten.linalg_svd(aten.matmul(basis.mH, a), False)
     return aten.matmul(basis, u), s, vh.mH
 
@@ -64,9 +77,9 @@ def pca_lowrank(
         )
     if niter < 0:
         raise ValueError(f"niter(={niter}) must be non-negative integer")
-    a = A - aten.mean(A, [-2], True) if center else A
-    made: tuple[Tensor, Tensor, Tensor] = svd_lowrank(a, q, niter=niter)
-    return made
+    a = doubled(A)
+    a = a - aten.mean(a, [-2], True) if center else a
+    return _rounded(a, q, niter, A.dtype)
 
 
 FUNCTIONS: dict[str, Any] = {"svd_lowrank": svd_lowrank, "pca_lowrank": pca_lowrank}
