@@ -84,7 +84,7 @@ class Callback:
     def __init__(self, file: str) -> None:
         self.file = file
         self.report = Report()
-        self.options = CaptureOptions(keep_empty=True)
+        self.options = CaptureOptions(keep_empty=True, repeats="pure")
 
     def __call__(
         self, code: Any, variables: Any, globals_: Any, builtins: Any, function: Any

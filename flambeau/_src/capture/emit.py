@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flambeau._src import _native
-from flambeau._src.capture import forward_ad, going_on, modes, tensor_hooks
+from flambeau._src.capture import forward_ad, going_on, modes, rerun, tensor_hooks
 from flambeau._src.capture.backward import first_leaf
 from flambeau._src.capture.bytecode import Instruction, Positions, Program, assemble, make
 from flambeau._src.capture.effects import Effect, effects
@@ -47,6 +47,7 @@ class Emission:
         self.rebuild = Rebuild(session, own_cells)
         self.effects: list[Effect] = effects(session)
         self.region: Region | None = None
+        self.called: Code = []  # the call of the graph
         self.records = False  # the graph is called with recording on, which was off
         for effect in self.effects:
             if effect.target is not None:
@@ -147,7 +148,8 @@ class Emission:
         loads: Code = []
         for info in inputs:
             loads += _Late(rebuild, info.source).code()
-        code += loads + make.call(len(inputs) + asked)
+        self.called = make.call(len(inputs) + asked)
+        code += loads + self.called
         names: dict[int, str] = {}
         if not rebuild.outputs:
             return code + make.pop_top()
@@ -162,6 +164,12 @@ class Emission:
             code += make.store_fast(temporary)
         rebuild.take_outputs(names)
         return code
+
+    def protect(self, program: Program) -> None:
+        """Add what is done where the graph raises."""
+        if self.called and not self.records:
+            assert self.region is not None
+            rerun.protect(self.session, program, self.region.name, self.called, self.frame.code)
 
     def _records(self, graph: Graph) -> bool:
         """Whether the graph, which begins without recording, turns it on.
@@ -273,6 +281,7 @@ class Emission:
         for name in names:
             program.instructions += make.load_fast(name)
         program.instructions += make.return_value()
+        self.protect(program)
         return finish(program)
 
 

@@ -13,8 +13,8 @@ from flambeau._src.core import state
 from flambeau._src.core.tensor import Tensor
 
 __all__ = [
-    "Again", "at_items", "at_keys", "at_values", "finished", "put_unasked", "raised",
-    "unasked", "wrapped",
+    "Again", "AtOnce", "at_items", "at_keys", "at_values", "finished", "once_more", "put_unasked",
+    "raised", "unasked", "wrapped",
 ]  # fmt: skip
 
 
@@ -26,6 +26,31 @@ class Again:
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.function = function
         self.args = args
+
+
+class AtOnce:
+    """A graph that writes its inputs at once, whatever its back end is said to do."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.run(*inputs)
+
+
+def once_more(
+    error: BaseException, graph: Any, function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """The function, whose graph raised the error, as it is."""
+    if not isinstance(error, Exception) or type(graph) is AtOnce:
+        raise error
+    callback = frames.set_callback(None)
+    try:
+        return function(*args)
+    finally:
+        frames.set_callback(callback)
 
 
 def raised(error: BaseException) -> None:

@@ -137,6 +137,9 @@ class CaptureOptions:
         dynamic: None, True or False, as `compile` takes it.
         floats: whether floats from outside that were seen to change are symbols.
         numpy: whether arrays and functions of NumPy's are captured.
+        repeats: of which graphs nothing is to be seen when they raise, so that the code may run
+            anew as it is: "pure" (those that write nothing), "functional" (all: inputs are written
+            in the end); "": none, what the back end raises is its own.
         scalars, shapes: whether numbers (`.item()`) and sizes (`nonzero`) that only running will
             tell are symbols; otherwise they end the graph.
         sizes: for None: the sizes of tensors by source in earlier calls of the code (and numbers),
@@ -159,6 +162,7 @@ class CaptureOptions:
     dynamic: bool | None = None
     floats: bool = True
     numpy: bool = True
+    repeats: str = ""
     scalars: bool = False
     shapes: bool = False
     sizes: dict[str, list[Any]] | None = None

@@ -186,6 +186,7 @@ class _Break:
             out += (handler := make.label() + self._tail(goal, [*places[:depth], *given]))
             entries = ExceptionEntry(native[0], native[-1], handler[0], depth, lasti)
             program.exceptions.append(entries)
+        emission.protect(program)
         begins = next(i for i, x in enumerate(out) if x.opname == "RESUME")
         if self.unseen:
             out[begins:begins] = make.jump(out[begins]) + self.unseen

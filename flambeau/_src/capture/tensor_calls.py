@@ -20,7 +20,7 @@ from flambeau._src.ops.overload import overload_of
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
 
-__all__ = ["CREATORS", "FUNCTIONS", "METHODS", "QUESTIONS", "set_grad"]
+__all__ = ["CREATORS", "FUNCTIONS", "METHODS", "QUESTIONS", "SETTERS", "set_grad"]
 
 #: Python functions of the library that make tensors of numbers.
 CREATORS = frozenset(("tensor", "as_tensor", "asarray", "scalar_tensor", "sparse_coo_tensor"))
@@ -58,6 +58,7 @@ _SETTERS = (
     "autocast_increment_nesting",
     "autocast_decrement_nesting",
 )
+SETTERS = frozenset(getattr(autocast, name) for name in _SETTERS)
 
 
 def _setter(name: str) -> Callable[..., Any]:
@@ -204,6 +205,14 @@ def _checking(fn: Callable[..., Any]) -> Callable[..., Any]:
     return check
 
 
+def _device_of_generator(s: Session, args: Any, kwargs: Any) -> Any:
+    """`generator.device`, which never changes."""
+    source = s.heap.source_of(args[0])
+    if source is None:
+        raise Unsupported("A random number generator is made in the function.", "Make it outside.")
+    return s.heap.enter(args[0].device, AttrSource(source, "device"))
+
+
 _CHECKS = (
     checks._check, checks._check_index, checks._check_value, checks._check_type,
     checks._check_not_implemented, checks._check_is_size,
@@ -218,6 +227,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = (
         "get_rng_state": _get_rng_state,
         "set_rng_state": _set_rng_state,
         "from_numpy": arrays.from_numpy,
+        "device": _device_of_generator,
         "is_grad_enabled": lambda s, a, k: state.get_grad(),
         "has_torch_function": _has_say,
         "has_torch_function_unary": _has_say,

@@ -82,6 +82,15 @@ class Plan:
         return "\n".join(str(k.kernel) for k in self.kernels.values())
 
 
+_TOTAL = frozenset(("pointwise", "reduction", "view", "copy", "factory", "like", "question"))
+
+
+def _may_raise(node: Node) -> bool:
+    """Whether values of its arguments may make the step raise."""
+    op = op_of(node)
+    return op is None or not (op.decl.total or op.decl.kind in _TOTAL)
+
+
 class _Writer:
     def __init__(
         self, plan: Plan, attributes: dict[str, Any], addresses: dict[str, int] | None,
@@ -105,6 +114,7 @@ class _Writer:
         self.given: set[str] = set()  # names of sizes that inputs tell
         self.borrowed: set[Node] = set()  # views that are an input itself
         self.bound: set[str] = set()  # of them, those that a step of its own computes
+        self.settled = 0  # from this group on no values make a step raise
         self.last: dict[Node, int] = {}  # the group that uses a value last; results have none
 
     def run(self) -> Program:
@@ -129,12 +139,16 @@ class _Writer:
             )
         sizes_at = len(body)
         last = self.last = self._last_uses(groups, results)
+        raising = [i for i, g in enumerate(groups) if not g.parts and _may_raise(g.nodes[0])]
+        self.settled = raising[-1] + 1 if raising else 0
         unused = [self.var[n] for n in inputs if n not in last and n not in results]
         if unused:
             body.append(f"del {', '.join(unused)}")
         for i, g in enumerate(groups):
             self.lines = []
             if g.parts:
+                if i < self.settled:
+                    self.onto = {n: t for n, t in self.onto.items() if n not in g.nodes}
                 self._map(kernels[id(g)], addresses, {n for n, at in last.items() if at == i})
             else:
                 self._call(g.nodes[0])
@@ -216,7 +230,8 @@ class _Writer:
 
     def _over(self, node: Node, spent: list[Node]) -> str | None:
         """The result of an elementwise kernel in the place of an operand that nobody needs later,
-        or of the input whose new value it is: whether its bytes are free is seen when it runs."""
+        or of the input whose new value it is (once nothing raises any more: the function may be run
+        again from its beginning): whether its bytes are free is seen when it runs."""
         val, target = node.meta["val"], self.onto.get(node)
         kept = kept_in(node, self.plan.wide)
         if target in spent and self._may_become(target, node):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, TypeVar
 
-from flambeau._src.capture import checker, frames, modes
+from flambeau._src.capture import checker, frames, going_on, modes
 from flambeau._src.capture.frame import capture
 from flambeau._src.capture.library import is_library_file, kind_of_code
 from flambeau._src.capture.outcome import Captured, CaptureOptions, Forbidden, Skip
@@ -342,6 +342,7 @@ class _Frame:
             dynamic=compiler.options.dynamic,
             floats=not DYNAMO.get("specialize_float"),
             numpy=DYNAMO.get("trace_numpy"),
+            repeats=_repeats(recompiling.chosen(compiler.options.back_end, self.known)),
             scalars=compiler.options.fullgraph or DYNAMO.get("capture_scalar_outputs"),
             shapes=compiler.options.fullgraph or DYNAMO.get("capture_dynamic_output_shape_ops"),
             sizes=self.known.sizes if DYNAMO.get("automatic_dynamic_shapes") else None,
@@ -436,7 +437,7 @@ class _Frame:
             return compile_graph(pipeline, work)
         except StageFailed as failed:
             containment.contain(failed, entry, back_end.function, work.strict)
-            return compile_graph(PIPELINES["eager"], work)
+            return going_on.AtOnce(compile_graph(PIPELINES["eager"], work))
         finally:
             before.put()
 
@@ -497,6 +498,13 @@ class _Frame:
         frames.add(self.code, key, entry.checker, captured.code, entry)
         self.known.entries.append(entry)
         return captured.code
+
+
+def _repeats(back_end: BackEnd) -> str:
+    """Of which graphs nothing can be seen when they raise: `CaptureOptions.repeats`."""
+    if back_end.pipeline is None:
+        return ""
+    return "functional" if PIPELINES[back_end.pipeline].trace else "pure"
 
 
 def inductor_switches(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ def result_stride(shape: Any, x: Tensor, w: Tensor) -> Any:
 class Convolution(Opaque):
     """input (N, C, *) with weight (O, C/groups, *), or transposed with weight (C, O/groups, *)."""
 
+    total = True
     schema = (
         "convolution(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] "
         "dilation, bool transposed, int[] output_padding, int groups) -> Tensor"

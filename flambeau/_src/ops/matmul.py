@@ -57,6 +57,7 @@ def right_gradient(g: Any, x: Any, y: Any) -> Any:
 class Mm(Opaque):
     """(n, m) times (m, p)."""
 
+    total = True
     schema = "mm(Tensor self, Tensor mat2) -> Tensor"
     out = "out"
     autocast = "lower"
@@ -98,6 +99,7 @@ class Addmm(Opaque):
     """beta self + alpha mat1 mat2, self broadcast."""
 
     old_form = True
+    total = True
     schema = (
         "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"
     )
@@ -175,6 +177,7 @@ def check_expandable(c: Tensor, shape: tuple[int, ...]) -> None:
 class Bmm(Opaque):
     """Batches of matrix products."""
 
+    total = True
     schema = "bmm(Tensor self, Tensor mat2) -> Tensor"
     out = "out"
     autocast = "lower"
@@ -219,6 +222,7 @@ class Baddbmm(Opaque):
     """beta self + alpha batch1 batch2, self broadcast."""
 
     old_form = True
+    total = True
     schema = (
         "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) "
         "-> Tensor"
@@ -248,6 +252,7 @@ class Baddbmm(Opaque):
 class Mv(Opaque):
     """A matrix times a vector."""
 
+    total = True
     schema = "mv(Tensor self, Tensor vec) -> Tensor"
     out = "out"
     autocast = "lower"
@@ -287,6 +292,7 @@ class Mv(Opaque):
 class Dot(Opaque):
     """The inner product of two vectors."""
 
+    total = True
     schema = "dot(Tensor self, Tensor tensor) -> Tensor"
     out = "out"
     whole = True

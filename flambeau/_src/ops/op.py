@@ -61,6 +61,8 @@ class Declaration:
                 `vjp` it is not run to find out what is saved)
     by_value    `by_value(extent, *args) -> specs`: the results where an extent of theirs depends on
                 values; `extent(least=0, most=None)` makes a number that only running will tell
+    total       no values of its arguments make it raise; of kernels made from expressions this is
+                known without it
     saves_by    names of arguments on which the saved set depends: of what is no tensor the value,
                 of a tensor which extents are 0 or 1, and how many bytes an element has
     """
@@ -92,6 +94,7 @@ class Declaration:
     whole: bool = False
     constants: tuple[str, ...] = ()
     takes16: bool = True
+    total: bool = False
     saves_by: tuple[str, ...] = ()
     autocast: str | None = None
     node_name: str | None = None

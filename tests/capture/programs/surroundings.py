@@ -261,3 +261,10 @@ def state_dicts(a, items):
     m = Buffered()
     m.load_state_dict({"steps": torch.ones(()), "mean": torch.ones(4)})
     return a + m.state_dict()["mean"]
+
+
+@program(lambda: (torch.randn(3), torch.Generator()), graphs=1)
+def device_of_a_generator(a, g):
+    if g.device.type == "cpu" and g.device == a.device:
+        return torch.ones(3, device=g.device) + a, g.device
+    return a - 1, None
