@@ -290,3 +290,25 @@ def test_rows_take_them(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.frame_count == 2
     varying = next(t for t in written if "zf0" in t)
     assert "call_native_layer_norm(" not in varying and "slots_d(zf0)" in varying
+
+
+REFUSED = (
+    "1/d", "7//d", "7%d", "d**-1", "x.shape[0]/d", "1/(x.shape[0]-d)", "7/f", "f**-1", "math.log(d)",
+    "math.sqrt(f)", "math.exp(f*1000)", "math.cosh(-f*1000)", "3<<d", "int(1/f)", "math.fmod(f, d)",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_python_refuses_is_handled_in_the_function(text: str, dynamic: bool | None) -> None:
+    """Of a number that is not fixed: a back end that divides by zero would raise out of it."""
+    scope: dict[str, Any] = {"math": math}
+    lines = ["try:", f"    r = {text}", "except Exception as e:", "    return x, str(e)"]
+    exec("\n  ".join(["def fn(x, d, f):", *lines, "return x * r, r"]), scope)
+    torch._dynamo.reset()
+    fn = scope["fn"]
+    compiled = torch.compile(fn, backend=CompileCounterWithBackend("eager"), dynamic=dynamic)
+    for d, f in ((2, 2.0), (3, 3.0), (4, 0.5), (0, 0.0), (-1, -1.0), (3, 0.0), (0, 2.0)):
+        want, got = fn(torch.ones(4), d, f), compiled(torch.ones(4), d, f)
+        assert got[1] == want[1], (d, f)
+        torch.testing.assert_close(got[0], want[0])

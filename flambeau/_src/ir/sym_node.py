@@ -185,9 +185,9 @@ class SymNode:
         return self._float(real("pow", a, b))
 
     def _must(self, n: Number, op: str, bound: float, reason: str) -> None:
-        """Have a guard on what Python would refuse a float otherwise; where it is not so the float
-        is fixed, and Python itself says what comes of it."""
-        if not isinstance(n, Real) or any(map(self.env.is_unbacked, n.symbols)):
+        """Have a guard on what Python would refuse a number otherwise; where it is not so it is
+        fixed, and Python itself says what comes of it."""
+        if not isinstance(n, (Real, Expr)) or any(map(self.env.is_unbacked, n.symbols)):
             return
         if not self.env.decide(Condition.compare(n, op, bound), reason):
             raise NotSymbolic
@@ -472,6 +472,8 @@ class AsStands(SymNode):
 
 
 _DOMAINS: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "exp": (("<=", 709.78),), "expm1": (("<=", 709.78),), "exp2": (("<", 1024),),
+    "cosh": (("<=", 710.47), (">=", -710.47)), "sinh": (("<=", 710.47), (">=", -710.47)),
     "sqrt": ((">=", 0),), "log": ((">", 0),), "log2": ((">", 0),), "log10": ((">", 0),),
     "log1p": ((">", -1),), "asin": ((">=", -1), ("<=", 1)), "acos": ((">=", -1), ("<=", 1)),
     "acosh": ((">=", 1),), "atanh": ((">", -1), ("<", 1)), "gamma": ((">", 0),),
