@@ -28,6 +28,21 @@ def test_a_window_is_the_one_of_scipy(name: str, M: int, sym: bool) -> None:
         assert found.tolist() == pytest.approx(wanted.tolist(), abs=bound)
 
 
+@pytest.mark.parametrize("name", windows.__all__)
+def test_a_window_is_part_of_a_graph(name: str) -> None:
+    """The oracle compiles calls with tensors alone; these have none."""
+    window, given = getattr(windows, name), ARGUMENTS.get(name, {})
+
+    def weighted(x: torch.Tensor, M: int) -> torch.Tensor:
+        return x * window(M, **given)
+
+    torch.compiler.reset()
+    compiled = torch.compile(weighted, fullgraph=True, dynamic=True)
+    for M in (7, 16, 33):
+        x = torch.ones(M)
+        torch.testing.assert_close(compiled(x, M), weighted(x, M), rtol=0, atol=2.0**-22)
+
+
 def test_a_steep_kaiser_window_overflows_where_pytorch_s_does() -> None:
     """I0 is made of exp(x), which no float32 holds from 88.73 on."""
     assert torch.i0(torch.tensor([88.72, 88.73, -89.0])).isinf().tolist() == [False, True, True]
