@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,29 @@ def test_soft_margin_keeps_its_curvature_far_from_zero() -> None:
     (g,) = torch.autograd.grad(first.sum(), x)
     wanted = [math.exp(-abs(v)) / (1 + math.exp(-abs(v))) ** 2 for v in (9, 9, 30)]
     assert all(abs(a - b) <= 1e-6 * b for a, b in zip(g.tolist(), wanted, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_second_gradients_of_16_bits_are_rounded_once(dtype: torch.dtype) -> None:
+    """Of a loss whose two terms cancel, and of one that is a quotient of squares."""
+    torch.manual_seed(0)
+
+    def second(loss: Any, x: Any) -> Any:
+        x = x.detach().requires_grad_()
+        (first,) = torch.autograd.grad(loss(x), x, create_graph=True)
+        return torch.autograd.grad(first.sum(), x)[0].double()
+
+    ulp = torch.finfo(dtype).eps
+    target = torch.rand(50).to(dtype)
+
+    def both(x: Any) -> Any:
+        return F.logsigmoid(x).sum() - F.logsigmoid(-x).sum()
+
+    def entropy(x: Any) -> Any:
+        return F.binary_cross_entropy(x, target.to(x.dtype), reduction="sum")
+
+    for loss, x in ((both, torch.randn(50) - 3), (entropy, torch.rand(50) * 0.8 + 0.1)):
+        x = x.to(dtype)
+        true = second(loss, x.double())
+        bound = ulp * (true.abs() + 0.25 * (loss is both))
+        assert ((second(loss, x) - true).abs() <= bound).all()

@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.ops.call import aten, by_number
-from flambeau._src.ops.kinds import Composite, Pointwise
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Pointwise
 from flambeau._src.ops.pointwise import conj, unary_samples
 
 
@@ -324,6 +324,9 @@ class LogSigmoidForward(Pointwise):
         return k.minimum(x, 0) - k.log1p(k.exp(-k.abs(x)))
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
+        if x.dtype in SIXTEEN:  # the gradients of x and -x may cancel in their gradients
+            exact = aten.sigmoid(-x.to(dt.float32))
+            return (g.to(dt.float32) * exact).to(x.dtype)
         return g * aten.sigmoid(-x)
 
 

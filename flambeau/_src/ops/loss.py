@@ -10,7 +10,7 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Opaque, TensorSpec
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Opaque, TensorSpec
 from flambeau._src.ops.promote import result_type
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -568,6 +568,11 @@ class BinaryCrossEntropyBackward(Opaque):
             v = v if weight is None else v * weight
             return v / x.numel() if reduction == MEAN and x.numel() else v
 
+        kind = x.dtype
+        if kind in SIXTEEN:  # many steps, rounded once
+            g, gg, x, target, weight = (
+                t if t is None else t.to(dt.float32) for t in (g, gg, x, target, weight)
+            )
         near, far = x + 1e-12, 1 - x + 1e-12
         of_g = of_x = of_t = None
         if b.needs[0]:
@@ -578,7 +583,8 @@ class BinaryCrossEntropyBackward(Opaque):
             of_x = shared(bend * (gg * g))
         if b.needs[2]:
             of_t = shared(-gg * g) / aten.clamp(x * (1 - x), min=1e-12)
-        return (of_g, of_x, of_t) if weight is None else (of_g, of_x, of_t, None)
+        made = tuple(t if t is None else t.to(kind) for t in (of_g, of_x, of_t))
+        return made if weight is None else (*made, None)
 
     def samples(s: Any) -> Iterator[Any]:
         for reduction in (0, 1, 2):
