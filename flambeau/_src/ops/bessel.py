@@ -184,12 +184,14 @@ def declare(
     })  # fmt: skip
 
 
-def _share(g: Any, x: Any, out: Any, whole: Any, at_zero: float) -> Any:
-    """whole(x), and at_zero where x is next to 0 (as torch has it, where it is NaN too)."""
-    zero = aten.logical_not(aten.abs(x) > info.finfo(x.dtype).eps)
-    some = aten.where(zero, aten.ones((), dtype=x.dtype, device=x.device), x)
-    limit = aten.full((), at_zero, dtype=x.dtype, device=x.device)
-    return g * aten.where(zero, limit, whole(some))
+def _share(name: str, g: Any, x: Any, whole: Any) -> Any:
+    """whole(x), and 1/2 where x is next to 0 (as torch has it, where it is NaN too)."""
+    if x.dtype in (dt.float16, dt.bfloat16):
+        refuse(f"{name}_backward", x.dtype)
+    eps, kind = info.finfo(x.dtype).eps, {"dtype": x.dtype, "device": x.device}
+    far = aten.abs(x) > eps
+    some = aten.where(far, x, aten.full((), eps, **kind))
+    return g * aten.where(far, whole(some), aten.full((), 0.5, **kind))
 
 
 declare(
@@ -203,12 +205,14 @@ declare(
 )  # fmt: skip
 declare(
     "special_i1", lambda k, x: modified_i(k, 1, x, False), like="i1", narrow=True, grows=True,
-    slope=lambda g, x, out: _share(g, x, out, lambda y: aten.i0(y) - out / y, 0.5),
+    slope=lambda g, x, out: _share(
+        "i1", g, x, lambda y: aten.i0(y) - out * aten.reciprocal(y)
+    ),
 )  # fmt: skip
 declare(
     "special_i1e", lambda k, x: modified_i(k, 1, x, True), like="i1e", narrow=True,
     slope=lambda g, x, out: _share(
-        g, x, out, lambda y: aten.special_i0e(y) - out * (aten.sgn(y) + aten.reciprocal(y)), 0.5
+        "i1e", g, x, lambda y: aten.special_i0e(y) - out * (aten.sgn(y) + aten.reciprocal(y))
     ),
 )  # fmt: skip
 for _order in (0, 1):

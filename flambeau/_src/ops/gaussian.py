@@ -60,7 +60,7 @@ declare(
 )  # fmt: skip
 declare(
     "special_log_ndtr", log_ndtr, like="log_ndtr", domain=(-9.0, 4.0), family=__name__,
-    slope=lambda g, x, out: g / aten.special_erfcx(x * -ROOT_HALF) * math.sqrt(2 / PI),
+    slope=lambda g, x, out: g / math.sqrt(2 * PI) * aten.exp(-(out + x.pow(2) / 2)),
 )  # fmt: skip
 declare(
     "special_ndtri", ndtri, like="ndtri", domain=(0.001, 0.999), family=__name__,
@@ -89,11 +89,12 @@ def hurwitz(s: Any, q: Any) -> Any:
     e = np.where(known, s, 2.0)
 
     def power(base: Any) -> Any:
-        sign = np.where((base < 0) & (e % 2 != 0), -1.0, 1.0)
+        sign = np.where((base < 0) & (e % 2 == 1), -1.0, 1.0)
         return sign * np.abs(base) ** -e
 
     total = power(a)
-    for _ in range(int(max(0.0, 10 - a.min() if a.size else 0)) + 10):
+    a, total = _near_zero(a, e, total)
+    for _ in range(20):
         more = a < 10
         a = np.where(more, a + 1, a)
         total = np.where(more, total + power(a), total)
@@ -107,10 +108,28 @@ def hurwitz(s: Any, q: Any) -> Any:
         term = term / (a * a)
     total = np.where(np.abs(last) < np.finfo(np.float64).eps * np.abs(summed), summed, total)
     pole = (q <= 0) & (q == np.floor(q))
-    total = np.where((s > 1) & np.isposinf(q), 0.0, np.where(known, total, np.nan))
-    total = np.where((s > 1) & pole, np.inf, total)
-    total = np.where(s == 1, np.inf, total)
-    return np.where(np.isnan(s) | np.isnan(q), np.nan, total)
+    total = np.where(known, total, np.nan)
+    total = np.where(pole & ~(s < 1), np.inf, total)  # torch looks here before at a NaN of s
+    return np.where(s == 1, np.inf, total)
+
+
+def _near_zero(a: Any, e: Any, total: Any) -> tuple[Any, Any]:
+    """The walk of `hurwitz` from far below zero up to -9: one by one, many terms at once."""
+    import numpy as np  # lazy: NumPy is heavy
+
+    far = np.flatnonzero(a < -9)
+    if not far.size:
+        return a, total
+    a, total = np.array(a), np.array(total)
+    for i in far:
+        start, count = a.flat[i], int(np.ceil(-9 - a.flat[i]))
+        even = e.flat[i] % 2 != 1
+        for first in range(1, count + 1, 1 << 18):
+            terms = np.arange(first, min(first + (1 << 18), count + 1)) + start
+            part = (np.abs(terms) ** -e.flat[i]).sum()
+            total.flat[i] += part if even else -part
+        a.flat[i] = start + count
+    return a, total
 
 
 def _zeta(overload: str, arguments: str, out: str) -> None:
@@ -242,7 +261,7 @@ class Mvlgamma(Opaque):
         x = x if x.dtype.is_floating_point else aten._to_copy(x, dtype=state.process.default_dtype)
         shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
         parts = aten.lgamma(aten.add(aten.unsqueeze(x, -1), shifts))
-        return aten.add(aten.sum(parts, [-1]), p * (p - 1) / 4 * math.log(PI))
+        return aten.sum(parts, [-1]).add_(p * (p - 1) / 4 * math.log(PI))
 
     def vjp(b: Any, g: Any, x: Any, p: int) -> Any:
         shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
@@ -359,11 +378,12 @@ def incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
         p, q = np.where(a_ > _UNIFORM, far_p, p), np.where(a_ > _UNIFORM, far_q, q)
     value = q if upper else p
     zero, one = (1.0, 0.0) if upper else (0.0, 1.0)
-    edge = np.where(x == 0, np.where(a > 0, zero, np.nan), np.nan)
-    edge = np.where((a == 0) & (x > 0), one, edge)
-    edge = np.where(np.isposinf(a) & np.isfinite(x) & (x >= 0), zero, edge)
-    edge = np.where(np.isposinf(x) & np.isfinite(a) & (a >= 0), one, edge)
-    edge = np.where((a < 0) | (x < 0) | np.isnan(a) | np.isnan(x), np.nan, edge)
+    # as torch has it where one of them is NaN: the other's end decides
+    edge = np.where(np.isposinf(x) & ~np.isinf(a), one, np.nan)
+    edge = np.where(np.isposinf(a) & ~np.isinf(x), zero, edge)
+    edge = np.where(x == 0, zero, edge)
+    edge = np.where(a == 0, np.where(x > 0, one, np.nan), edge)
+    edge = np.where((a < 0) | (x < 0), np.nan, edge)
     return np.where(plain, value, edge).astype(narrow)
 
 

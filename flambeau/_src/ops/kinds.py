@@ -16,7 +16,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import state
-from flambeau._src.core.layout import contiguous_strides
+from flambeau._src.core.layout import contiguous_strides, strides_like
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import (
@@ -154,6 +154,9 @@ class Pointwise(Declaration):
     fast_numbers: int | None = (
         None  # C may take Python numbers: 1 anywhere, 2 not first (default: as `numbers`)
     )
+    lies_like_self = (
+        False  # the result is `empty_like(self)`; of out= only what must be resized is not
+    )
     number_operands = False  # a Scalar argument counts as a 0-dim operand in the result's geometry
 
     @classmethod
@@ -192,6 +195,11 @@ class Pointwise(Declaration):
         return args
 
     @classmethod
+    def iterated(cls, operands: Sequence[Tensor]) -> Any:
+        """Shape and strides that a walk over all of the operands gives."""
+        return slot("broadcast_geometry")(operands)
+
+    @classmethod
     def infer(cls, op: Op, args: tuple[Any, ...]) -> Any:
         if cls.check is not None:
             cls.check(*args)
@@ -205,7 +213,9 @@ class Pointwise(Declaration):
             )
         ]
         result = cls.result_dtype(cls.common_dtype(op, args))
-        shape, stride = slot("broadcast_geometry")(tensors)
+        shape, stride = cls.iterated(tensors)
+        if cls.lies_like_self:
+            stride = strides_like(tensors[0], None)
         spec = TensorSpec(shape, result, device_of(args), stride)
         return spec if cls.n_outputs == 1 else (spec,) * cls.n_outputs
 
@@ -271,6 +281,9 @@ class Pointwise(Declaration):
         nt = sum(a.type == "Tensor" for a in args)
         if cls.n_outputs != 1 or not 1 <= nt <= 3 or cls.keep or op.variant == "out":
             return None
+        home = next(c for c in cls.__mro__ if "iterated" in c.__dict__)
+        if (cls.lies_like_self or home is not Pointwise) and op.variant != "inplace":
+            return None  # C lays results out as a walk over the operands does
         if any(a.type == "Tensor" and (a.optional or a.is_list) for a in args):
             return None
         kinds = [
@@ -323,6 +336,10 @@ class Pointwise(Declaration):
     @classmethod
     def compute_out(cls, op: Op, outs: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
         if cls.n_outputs != 1:
+            if cls.lies_like_self:
+                for target, spec in zip(outs, cls.infer(op, args), strict=True):
+                    if target.dtype is spec.dtype:
+                        resize_output(target, *cls.iterated(args))
             return False
         (target,) = outs
         spec = cls.infer(op, args)
@@ -340,7 +357,8 @@ class Pointwise(Declaration):
             or overlaps_itself(target)
         ):
             return False
-        resize_output(target, spec.shape, spec.stride)
+        stride = cls.iterated(args[:1])[1] if cls.lies_like_self else spec.stride
+        resize_output(target, spec.shape, stride)
         cls.compute(op, target, args)
         return True
 

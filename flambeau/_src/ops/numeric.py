@@ -7,10 +7,11 @@ from typing import Any
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import info
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.arrays import store, wide
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Pointwise, cast
+from flambeau._src.ops.kinds import Composite, Pointwise, cast, scalar_tensor
 from flambeau._src.ops.op import Op
 from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, conj, unary_samples
 from flambeau._src.ops.promote import only_floating, refuse, result_type
@@ -54,10 +55,14 @@ def _angle_unit(name: str, factor: float) -> None:
     def vjp(b: Any, g: Any, x: Any) -> Any:
         return g * factor
 
+    def iterated(cls: Any, operands: Any) -> Any:  # of a product with a number
+        return slot("broadcast_geometry")([*operands, scalar_tensor(factor, dt.float32)])
+
     type(name.capitalize(), (Pointwise,), {
         "__doc__": f"{name}(self).", "__module__": __name__, "promotion": "int_to_float",
         "schema": f"{name}(Tensor self) -> Tensor", "reference": f"numpy.{name}",
         "check": check, "expr": expr, "vjp": vjp, "samples": unary_samples,
+        "lies_like_self": True, "iterated": classmethod(iterated),
     })  # fmt: skip
 
 
@@ -85,8 +90,8 @@ class Copysign(Pointwise):
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
         gx = None
-        if b.needs[0]:
-            gx = g * (aten.sign(b.out) * aten.sign(x))
+        if b.needs[0]:  # the sign, as the quotient that it is: NaN where x is infinite
+            gx = g * aten.masked_fill(aten.div(b.out, x), aten.eq(x, 0), 0)
         return gx, aten.zeros_like(g) if b.needs[-1] and isinstance(y, Tensor) else None
 
 
@@ -215,6 +220,7 @@ class Frexp(Computed):
     out_args = ("mantissa", "exponent")
     differentiable = (0,)
     n_outputs = 2
+    lies_like_self = True
     samples = unary_samples
     reference = "tests.ops.references:mantissa"
 
@@ -347,6 +353,7 @@ class NanToNum(Pointwise):
         "nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor"
     )
     reference = "numpy.nan_to_num"
+    lies_like_self = True
 
     @staticmethod
     def check_out(source: dt.dtype, to: dt.dtype) -> None:

@@ -101,6 +101,10 @@ def _recur(out: Any, at: Any, x: Any, n: Any, rule: Any, top: float) -> None:
     x, n = x[at], n[at]
     before, latest, i = np.ones_like(x), first(x), 1
     while at.size:
+        if at.size <= _FEW and top == np.finfo(np.float64).max:
+            for j, point, degree, p, q in zip(at, x, n, latest, before, strict=True):
+                out[j] = _alone(float(point), i, int(degree), float(p), float(q), step)
+            return
         i += 1
         before, latest = latest, step(x, i, latest, before)
         latest = np.where(np.abs(latest) > top, np.copysign(np.inf, latest), latest)
@@ -108,6 +112,18 @@ def _recur(out: Any, at: Any, x: Any, n: Any, rule: Any, top: float) -> None:
         if done.any():
             out[at[done]] = latest[done]
             at, x, n, before, latest = (v[~done] for v in (at, x, n, before, latest))
+
+
+_FEW = 8  # as many elements or fewer are quicker one by one: degrees may be millions
+
+
+def _alone(x: float, i: int, degree: int, latest: float, before: float, step: Any) -> float:
+    """The recurrence of one element, from the degree i on; looks for a NaN now and then."""
+    while i < degree and latest == latest:
+        start, i = i + 1, min(degree, i + 1000)
+        for j in range(start, i + 1):
+            before, latest = latest, step(x, j, latest, before)
+    return latest
 
 
 def _declare(name: str) -> None:
