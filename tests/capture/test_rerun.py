@@ -115,7 +115,17 @@ def writes_and_handles(x, i, log):
     return y * 2
 
 
-WRITING = [writes, writes_twice, writes_and_handles]
+def sets_items(x, i, log):
+    x += 1
+    try:
+        x[i] = 5.0
+    except IndexError:
+        x -= 10
+        log.append("handled")
+    return x * 2
+
+
+WRITING = [sets_items, writes, writes_twice, writes_and_handles]
 
 
 def _left(fn: Any, program: Any, place: int) -> Any:

@@ -9,6 +9,7 @@ does what is to be done, raises in the user's line, and handles.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -87,4 +88,4 @@ def _is_quiet(node: Any) -> bool:
     if isinstance(target, FunctionType) and not library.is_library(target.__module__):
         return False
     done = node.meta.get("val") is not None or type(target) is _native.Function
-    return done or _sets_mode(target)
+    return done or target is operator.setitem or _sets_mode(target)
