@@ -143,7 +143,8 @@ static PyObject *map_call(Fast *f, PyObject *const *a, Py_ssize_t n, PyObject *k
     if (needs) {
         if (inplace || into || !f->node_type || f->swap || fl_dtypes[code]->flags & FL_COMPLEX || (mask = f->save[needs]) < 0) return NULL;
     }
-    if (!first->numel && (ntens < nt || n > nt)) return NULL;      /* strides of empty results with numbers: Python's rule */
+    if (!first->numel) return NULL;      /* strides of empty results: the declaration's rule */
+    if (f->own_strides && !inplace) for (int d = 0; d < first->ndim; d++) if (first->sizes[d] == 1) return NULL;
     Tensor *out; int trivial = 1; int64_t sizes[FL_MAXDIM], strides[FL_MAXDIM]; int nd = first->ndim;
     for (int k = 0; k < ntens && trivial; k++)
         trivial = ts[k]->contiguous && ts[k]->ndim == nd && !memcmp(ts[k]->sizes, first->sizes, nd * sizeof *sizes);
@@ -519,7 +520,7 @@ static PyObject *fast_new(PyTypeObject *tp, PyObject *args, PyObject *kw) {
     if (!f) return NULL;
     for (int i = 0; kinds[i].name; i++) if (!strcmp(kinds[i].name, kind)) { f->kind = kinds[i].kind; f->call = kinds[i].call; }
     if (!f->call) { Py_DECREF(f); PyErr_Format(PyExc_ValueError, "Fast: unknown kind %s", kind); return NULL; }
-    f->ntensors = nt; f->out_bool = ob; f->swap = sw; f->numbers = num;
+    f->ntensors = nt; f->out_bool = ob; f->swap = sw; f->numbers = num & 3; f->own_strides = !!(num & 4);
     for (int i = 0; i < 8; i++) f->save[i] = -1;
     for (Py_ssize_t i = 0; ps && i < PyTuple_GET_SIZE(ps); i++) {
         PyObject *p = PyTuple_GET_ITEM(ps, i), *nm;

@@ -10,7 +10,7 @@ typedef struct Fast Fast;
 typedef PyObject *(*fast_call)(Fast *, PyObject *const *, Py_ssize_t, PyObject *);
 struct Fast {
     PyObject_HEAD
-    int kind, ntensors, nparams, out_bool, swap, numbers;
+    int kind, ntensors, nparams, out_bool, swap, numbers, own_strides;
     PyObject *names[FL_MAXPARAMS];             /* keyword-only scalar parameters, interned */
     PyObject *defaults[FL_MAXPARAMS];
     void *loops[FL_NDTYPES];

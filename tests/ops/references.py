@@ -19,6 +19,16 @@ def mantissa(x: Any) -> Any:
     return np.frexp(x)[0]
 
 
+def tetragamma(x: Any) -> Any:
+    """SciPy's, for arguments above 0; reflected below."""
+    from scipy.special import polygamma  # lazy: SciPy is heavy
+
+    x = np.asarray(x, np.float64)
+    below = x <= 0
+    other = 2 * np.pi**3 * np.cos(np.pi * x) / np.sin(np.pi * x) ** 3
+    return polygamma(2, np.where(below, 1 - x, x)) - np.where(below, other, 0)
+
+
 def cartesian(x: Any, y: Any) -> Any:
     return x + 1j * y
 

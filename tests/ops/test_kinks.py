@@ -81,3 +81,66 @@ def test_second_gradients_of_16_bits_are_rounded_once(dtype: torch.dtype) -> Non
         true = second(loss, x.double())
         bound = ulp * (true.abs() + 0.25 * (loss is both))
         assert ((second(loss, x) - true).abs() <= bound).all()
+
+
+NAN, INF = math.nan, math.inf
+#: function, arguments, first gradients, and the second by the argument and by the cotangent: of
+#: PyTorch, for cotangents of 1.5 and 1.25
+SPECIAL = {
+    "acosh": (torch.acosh, [-1, INF], [INF, 0], [INF, NAN], [INF, 0]),
+    "digamma": (torch.digamma, [INF, 0, -INF], [0, INF, NAN], [NAN, -INF, -INF], [0, INF, NAN]),
+    "lgamma": (torch.lgamma, [INF, 0], [INF, -INF], [0, INF], [INF, -INF]),
+    "logit": (torch.logit, [0, 1, -1, 0.5], [INF, INF, NAN, 6], [NAN, NAN, 0, 0], [INF, INF, 0, 5]),
+    "mish": (F.mish, [90, 0], [1.5, 0.9], [NAN, 1.2], [1.25, 0.75]),
+    "sinc": (torch.sinc, [0, INF], [0, NAN], [NAN, NAN], [NAN, NAN]),
+    "square": (torch.square, [NAN, INF, 0], [NAN, INF, 0], [3.75, 3.75, 3.75], [NAN, INF, 0]),
+    "elu": (F.elu, [0, INF], [1.5, 1.5], [0, 0], [1.25, 1.25]),
+    "logsigmoid": (F.logsigmoid, [30, -INF], [1.4036e-13, 1.5], [0, 0], [1.1697e-13, 1.25]),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_gradients_at_the_ends_of_the_domain(name: str) -> None:
+    fn, points, *wanted = SPECIAL[name]
+    x = torch.tensor(points, dtype=torch.float32).requires_grad_()
+    g = torch.full_like(x, 1.5).requires_grad_()
+    (first,) = torch.autograd.grad(fn(x), x, g, create_graph=True)
+    second = torch.autograd.grad(first, [x, g], torch.full_like(x, 1.25))
+    for found, numbers in zip((first, *second), wanted, strict=True):
+        assert found.tolist() == pytest.approx(numbers, rel=1e-4, abs=1e-30, nan_ok=True)
+
+
+def test_anything_to_the_power_of_zero_is_one() -> None:
+    assert (torch.tensor([NAN, INF, 0.0]) ** 0).tolist() == [1, 1, 1]
+
+
+def test_fmax_of_bools_is_their_or() -> None:
+    a, b = torch.tensor([True, False]), torch.tensor([False, False])
+    assert torch.fmax(a, b).tolist() == [True, False]
+
+
+def test_strides_of_what_has_a_size_of_one_or_none() -> None:
+    odd = torch.empty_strided((1, 3, 4), (1, 4, 1))
+    for _ in range(3):  # by Python, by its repetition, by C
+        assert F.hardtanh(odd).stride() == F.relu6(odd).stride() == (1, 4, 1)
+        assert torch.isinf(torch.empty(3, 0, 1, 0)).stride() == (0, 0, 0, 1)
+        assert F.logsigmoid(torch.empty(2, 3).T).stride() == (2, 1)
+    out = torch.empty(0)
+    torch.conj_physical(torch.empty(4, 6)[:, ::2], out=out)
+    assert out.stride() == (3, 1)
+
+
+def test_threshold_writes_to_expanded_tensors() -> None:
+    assert F.threshold_(torch.tensor([0.5]).expand(3), 1, -9).tolist() == [-9, -9, -9]
+
+
+def test_the_dtype_of_the_target_precedes_that_of_the_kernel() -> None:
+    with pytest.raises(RuntimeError, match="result type Long can't be cast"):
+        torch.ones(3, dtype=torch.bool).hypot_(torch.ones(3, dtype=torch.int64))
+
+
+def test_the_slope_of_dropped_integers_is_a_float() -> None:
+    mask = torch.tensor([True, False])
+    for dtype in (torch.bool, torch.int64):
+        out = torch.ops.aten.native_dropout_backward(torch.ones(2).to(dtype), mask, 2.0)
+        assert out.dtype is torch.float32 and out.tolist() == [2, 0]

@@ -37,6 +37,7 @@ class Threshold(Pointwise):
     out = "out"
     apart = ("threshold", "value")
     public = "function"
+    takes_overlap = True
 
     def expr(k: Any, a: Any, t: Any, v: Any) -> Any:
         return k.where(a <= t, v, a)
@@ -250,6 +251,7 @@ class Hardtanh(Pointwise):
     """self within two numbers."""
 
     schema = "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor"
+    lies_like_self = True
     public = "nn"
     out = "out"
     apart = ("min_val", "max_val")
@@ -308,9 +310,10 @@ class LogSigmoid(Composite):
 
     schema = "log_sigmoid(Tensor self) -> Tensor"
     public = "nn"
+    out = "out"
 
     def decompose(self: Any) -> Any:
-        return aten.log_sigmoid_forward(self)
+        return aten.log_sigmoid_forward(self.contiguous())
 
 
 class LogSigmoidForward(Pointwise):
@@ -324,10 +327,32 @@ class LogSigmoidForward(Pointwise):
         return k.minimum(x, 0) - k.log1p(k.exp(-k.abs(x)))
 
     def vjp(b: Any, g: Any, x: Any) -> Any:
-        if x.dtype in SIXTEEN:  # the gradients of x and -x may cancel in their gradients
-            exact = aten.sigmoid(-x.to(dt.float32))
-            return (g.to(dt.float32) * exact).to(x.dtype)
-        return g * aten.sigmoid(-x)
+        return aten.log_sigmoid_backward(g, x, x)
+
+
+class LogSigmoidBackward(Pointwise):
+    """grad_output sigmoid(-self). `buffer`, where PyTorch keeps exp(-|self|), is not read."""
+
+    schema = "log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor"
+    inplace = False
+    out = "grad_input"
+    out_args = ("grad_input",)
+    public = ""
+
+    def expr(k: Any, g: Any, x: Any, buffer: Any) -> Any:
+        return g * k.sigmoid(-x)
+
+    def vjp(b: Any, gg: Any, g: Any, x: Any, buffer: Any) -> Any:
+        gx = None
+        if b.needs[1]:
+            wide = dt.float32 if x.dtype in SIXTEEN else x.dtype  # gradients of x and -x may cancel
+            z = aten.sigmoid(x.to(wide))
+            gx = (gg.to(wide) * g.to(wide) * (z - 1) * z).to(x.dtype)
+        return aten.log_sigmoid_backward(gg, x, x), gx, None
+
+    def samples(s: Any) -> Iterator[Any]:
+        x = s.tensor((3, 4))
+        yield s.sample(s.tensor((3, 4)), x, x.exp())
 
 
 class Selu(Composite):

@@ -328,7 +328,8 @@ def _inplace(op: Op, args: tuple[Any, ...]) -> Any:
         direct(*args)
         target._bump_version()
         return target
-    check_no_self_overlap(target)
+    if not op.decl.takes_overlap:
+        check_no_self_overlap(target)
     check_partial_overlap(target, args[1:])
     into = getattr(op.decl, "compute_into", None)
     if into is not None:

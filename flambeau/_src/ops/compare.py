@@ -7,9 +7,17 @@ from typing import Any
 
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import layout
+from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Opaque, Pointwise, number_type
+from flambeau._src.ops.kinds import (
+    Composite,
+    Opaque,
+    Pointwise,
+    TensorSpec,
+    number_type,
+    scalar_tensor,
+)
 from flambeau._src.ops.pointwise import binary_samples, broadcast_errors, same_out, unary_samples
 from flambeau._src.ops.promote import result_type
 
@@ -245,7 +253,7 @@ _where_number("ScalarSelf", "Scalar self, Tensor other")
 _where_number("Scalar", "Scalar self, Scalar other")
 
 
-def _test(name: str, body: Any) -> None:
+def _test(name: str, body: Any, **more: Any) -> None:
     def expr(k: Any, a: Any) -> Any:
         return body(k, a)
 
@@ -265,6 +273,7 @@ def _test(name: str, body: Any) -> None:
             "expr": expr,
             "check_out": staticmethod(check_out),
             "samples": unary_samples,
+            **more,
         },
     )
 
@@ -276,7 +285,18 @@ def _floating(k: Any, a: Any, test: str, otherwise: bool) -> Any:
 
 
 _test("isnan", lambda k, a: _floating(k, a, "isnan", False))
-_test("isinf", lambda k, a: _floating(k, a, "isinf", False))
+
+
+def _as_equal(cls: Any, op: Any, args: tuple[Any, ...]) -> TensorSpec:
+    """Of abs(self) == inf, the way of torch: an operand of no dimensions shows in the strides of
+    what is empty. (Integers are never infinite and not compared.)"""
+    (x,) = args
+    ops = [x] if dt.is_integral(x.dtype) else [x, scalar_tensor(0, dt.float32)]
+    shape, stride = slot("broadcast_geometry")(ops)
+    return TensorSpec(shape, dt.bool_, x.device, stride)
+
+
+_test("isinf", lambda k, a: _floating(k, a, "isinf", False), infer=classmethod(_as_equal))
 _test("isfinite", lambda k, a: _floating(k, a, "isfinite", True))
 _test(
     "signbit",

@@ -90,7 +90,11 @@ _unary(
 )
 _unary(
     "acosh",
-    lambda g, x, b: g * conj((x - 1).rsqrt() * (x + 1).rsqrt()),
+    lambda g, x, b: (
+        g * conj((x - 1).rsqrt() * (x + 1).rsqrt())
+        if x.dtype.is_complex  # the branch cut needs both roots
+        else g * (x.pow(2) - 1).rsqrt()
+    ),
     aliases=("arccosh",),
     reference="numpy.arccosh",
     domain=(1.1, 3.0),
@@ -131,8 +135,9 @@ def trigamma(k: Any, x: Any) -> Any:
     (Abramowitz and Stegun 6.4.12)."""
     small = x < 0.5
     y = k.where(small, 1 - x, x)
-    total = y * 0
-    for _ in range(8):
+    total = 1.0 / (y * y)  # no sum that starts with y * 0: y may be infinite
+    y = y + 1
+    for _ in range(7):
         total = total + 1.0 / (y * y)
         y = y + 1
     r = 1.0 / y
@@ -147,13 +152,39 @@ def trigamma(k: Any, x: Any) -> Any:
     return k.where(small, 9.869604401089358 / (sine * sine) - total, total)
 
 
+def tetragamma(k: Any, x: Any) -> Any:
+    """The third derivative of log Γ (ibid. 6.4.6, 6.4.13): shifted by 16, the small terms added
+    first, and reflected below -6 only: the sum crosses 0 between poles, where the two parts of the
+    reflection (its argument reduced first) would cancel."""
+    small = x < -6
+    start = k.where(small, 1 - x, x)
+    r = 1.0 / (start + 16)
+    q = r * r
+    total = q * (1 + r + q * (1 / 2 - q * (1 / 6 - q * (1 / 6 - q * (3 / 10 - q * (5 / 6))))))
+    for n in reversed(range(16)):
+        y = start + n
+        total = total + 2.0 / (y * y * y)
+    turn = (x - k.round(x)) * 3.141592653589793
+    sine = k.sin(turn)
+    reflected = -total - 62.01255336059963 * k.cos(turn) / (sine * sine * sine)
+    value = k.where(small, reflected, k.where(k.isinf(x), float("nan"), -total))
+    return k.where((x <= 0) & (x == k.floor(x)), float("-inf"), value)
+
+
+_unary(
+    "special_tetragamma",
+    lambda g, x, b: g * aten.polygamma(3, x),
+    tetragamma,
+    public="",
+    reference="tests.ops.references:tetragamma",
+    domain=(-3.4, 3.0),
+)
 _unary(
     "special_trigamma",
-    lambda g, x, b: g * float("nan"),
+    lambda g, x, b: g * aten.special_tetragamma(x),
     trigamma,
     public="",
     reference=None,
-    differentiable=False,
     domain=(0.2, 3.0),
 )
 _unary(
@@ -162,24 +193,19 @@ _unary(
     reference="scipy.special.digamma",
     domain=(0.2, 3.0),
 )
+
+
+def _sinc_slope(g: Any, x: Any, turn: Any, square: Any) -> Any:
+    sine = turn.sin()  # first: the sums of the second derivative are then in PyTorch's order
+    slope = (turn * turn.cos() - sine) / square
+    return aten.masked_fill(g * conj(slope), square == 0, 0)
+
+
 _unary("tanh", lambda g, x, b: aten.tanh_backward(g, b.out))
 _unary("sigmoid", lambda g, x, b: aten.sigmoid_backward(g, b.out), reference="scipy.special.expit")
 _unary(
     "sinc",
-    lambda g, x, b: (
-        g
-        * conj(
-            aten.where(
-                x == 0,
-                aten.zeros((), dtype=x.dtype),
-                (
-                    (3.141592653589793 * x) * (3.141592653589793 * x).cos()
-                    - (3.141592653589793 * x).sin()
-                )
-                / (3.141592653589793 * x * x),
-            )
-        )
-    ),
+    lambda g, x, b: _sinc_slope(g, x, x * 3.141592653589793, x * x * 3.141592653589793),
     lambda k, a: k.where(a == 0, a * 0 + 1, k.sin(a * 3.141592653589793) / (a * 3.141592653589793)),
 )
 
@@ -276,7 +302,7 @@ class Hypot(Pointwise):
         return k.hypot(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g * (x / b.out) if b.needs[0] else None, g * (y / b.out) if b.needs[1] else None
+        return g * x / b.out if b.needs[0] else None, g * y / b.out if b.needs[1] else None
 
 
 class Logaddexp(Pointwise):

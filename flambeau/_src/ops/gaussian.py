@@ -169,6 +169,10 @@ _zeta(".other_scalar", "Tensor self, Scalar other", "other_scalar_out")
 _zeta(".self_scalar", "Scalar self, Tensor other", "self_scalar_out")
 
 
+#: What has kernels of its own.
+_FIRST = ("digamma", "special_trigamma", "special_tetragamma")
+
+
 class Polygamma(Computed):
     """The n-th derivative of digamma: (-1)^(n+1) n! ζ(n + 1, x)."""
 
@@ -190,9 +194,8 @@ class Polygamma(Computed):
     @classmethod
     def compute(cls, op: Any, outs: Any, args: tuple[Any, ...]) -> None:
         n, x = args
-        if n < 2:
-            made = aten.digamma(x) if n == 0 else aten.special_trigamma(x)
-            aten.copy_(outs, made)
+        if n < 3:
+            aten.copy_(outs, getattr(aten, _FIRST[n])(x))
             return
         super().compute(op, outs, args)
 
@@ -202,8 +205,8 @@ class Polygamma(Computed):
     @staticmethod
     def decompose(n: int, x: Tensor) -> Tensor:
         Polygamma.check(n, x)
-        if n < 2:
-            return aten.digamma(x) if n == 0 else aten.special_trigamma(x)
+        if n < 3:
+            return getattr(aten, _FIRST[n])(x)
         narrow = x.dtype in (dt.float16, dt.bfloat16)
         wide = aten._to_copy(x, dtype=dt.float32) if narrow else x
         made = aten.special_zeta(float(n + 1), wide) * ((-1.0) ** (n + 1) * math.gamma(n + 1))

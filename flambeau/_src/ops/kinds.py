@@ -282,7 +282,7 @@ class Pointwise(Declaration):
         if cls.n_outputs != 1 or not 1 <= nt <= 3 or cls.keep or op.variant == "out":
             return None
         home = next(c for c in cls.__mro__ if "iterated" in c.__dict__)
-        if (cls.lies_like_self or home is not Pointwise) and op.variant != "inplace":
+        if home is not Pointwise and op.variant != "inplace":
             return None  # C lays results out as a walk over the operands does
         if any(a.type == "Tensor" and (a.optional or a.is_list) for a in args):
             return None
@@ -308,7 +308,8 @@ class Pointwise(Declaration):
             return None
         f = _native.Fast(
             "map_inplace" if op.variant == "inplace" else "map", nt, params, is_bool, False, tail,
-            int(cls.numbers if cls.fast_numbers is None else cls.fast_numbers),
+            int(cls.numbers if cls.fast_numbers is None else cls.fast_numbers)
+            | (4 if cls.lies_like_self else 0),
         )  # fmt: skip
         op.base.__dict__.setdefault("fasts", []).append((f, is_bool))
         return f
@@ -317,10 +318,11 @@ class Pointwise(Declaration):
     def compute_into(cls, op: Op, target: Tensor, args: tuple[Any, ...]) -> None:
         try:
             spec = cls.infer(op, args)
-        except NotImplementedError:  # of the kernel, which shapes precede
+        except NotImplementedError:  # of the kernel, which shapes and dtypes precede
             check_result_shape(
                 target, slot("broadcast_geometry")([a for a in args if isinstance(a, Tensor)])[0]
             )
+            check_cast(cls.result_dtype(cls.common_dtype(op, args)), target.dtype)
             raise
         check_result_shape(target, spec.shape)
         check_cast(spec.dtype, target.dtype)

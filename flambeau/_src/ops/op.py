@@ -51,6 +51,7 @@ class Declaration:
     gives_base      False: what aliases the input counts as no view of it
     constants       tensor arguments that may not require gradients
     new_version     False: what the operator overwrites keeps its version
+    takes_overlap   the in-place form writes to expanded tensors too
     takes16         False: 16-bit floats are refused (LAPACK has none)
     differentiable  False: outputs never carry gradients; or a tuple of output indices that do
     whole       `decompose` is for back ends that have no kernel of it: everything here runs the
@@ -85,6 +86,7 @@ class Declaration:
     geometry_only: bool = False
     random: bool = False
     repeatable: bool = True
+    takes_overlap: bool = False
     check_out: Callable[..., None] | None = None
     differentiable: Any = True
     gives_base: bool = True

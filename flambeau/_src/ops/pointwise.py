@@ -340,7 +340,7 @@ def power(k: Any, a: Any, e: Any) -> Any:
     if not isinstance(e, (int, float)):
         return k.pow(a, e)
     if e == 0:
-        return a * 0 + 1 if a.dtype != "bool" else a | ~a
+        return k.cast(k.const(1), a.dtype) if a.dtype != "bool" else a | ~a
     simple = {1: lambda: a, 2: lambda: a * a, 3: lambda: a * a * a, 0.5: lambda: k.sqrt(a)}
     if e in simple:
         return simple[e]()
@@ -623,7 +623,7 @@ def check_extreme(name: str) -> Any:
 def _extreme(name: str) -> tuple[Any, Any]:
     def expr(k: Any, a: Any, b: Any) -> Any:
         if a.dtype == "bool":
-            return a | b if name == "maximum" else a & b
+            return a | b if name in ("maximum", "fmax") else a & b
         return getattr(k, name)(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core import generator as streams
-from flambeau._src.core import layout
+from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import (
     aten,
@@ -387,7 +387,7 @@ class NativeDropoutBackward(Pointwise):
     @classmethod
     def common_dtype(cls, op: Any, args: tuple[Any, ...]) -> dt.dtype:
         own: dt.dtype = args[0].dtype
-        return own
+        return state.process.default_dtype if dt.is_integral(own) else own
 
     def expr(k: Any, g: Any, mask: Any, scale: Any) -> Any:
         return k.where(mask if mask.dtype == "bool" else mask != 0, g, g * 0) * scale

@@ -12,7 +12,7 @@ from flambeau._src.core import layout, state
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops import views as v
-from flambeau._src.ops.call import aten, overridable, write_out
+from flambeau._src.ops.call import aten, overridable, resize_output, write_out
 from flambeau._src.ops.kinds import Composite, wrap_dim
 from flambeau._src.ops.op import Op, packet
 from flambeau._src.ops.pointwise import same_out
@@ -704,6 +704,8 @@ class ConjPhysical(Composite):
     def decompose_out(self: Tensor, out: Tensor) -> Tensor:
         if out.dtype is not self.dtype:
             same_out(self.dtype, out.dtype)
+        if not self.dtype.is_complex:  # a fresh order, where decompose gives self itself
+            resize_output(out, *slot("broadcast_geometry")([self]))
         write_out(out, ConjPhysical.decompose(self))
         return out
 

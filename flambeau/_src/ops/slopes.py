@@ -115,7 +115,7 @@ class EluBackward(Slope):
                 part = gg * g * inner
             else:
                 part = gg * g * (alpha * scale * inner * inner) * aten.exp(x * inner)
-            gx = aten.masked_fill(part, x > 0, 0)
+            gx = aten.masked_fill(part, x >= 0, 0)
         return aten.elu_backward(gg, alpha, scale, inner, is_result, x), gx
 
     def samples(s: Any) -> Iterator[Any]:
@@ -150,7 +150,8 @@ class HardsigmoidBackward(Slope):
     schema = "hardsigmoid_backward(Tensor grad_output, Tensor self) -> Tensor"
 
     def expr(k: Any, g: Any, x: Any) -> Any:
-        return k.where((x > -3) & (x < 3), g / 6, 0.0)
+        # PyTorch's sixth is a float32 in every precision
+        return k.where((x > -3) & (x < 3), g * 0.16666667163372040, 0.0)
 
     def vjp(b: Any, gg: Any, g: Any, x: Any) -> Any:
         return aten.hardsigmoid_backward(gg, x), aten.zeros_like(gg) if b.needs[1] else None
@@ -186,7 +187,11 @@ class MishBackward(Slope):
     def vjp(b: Any, gg: Any, g: Any, x: Any) -> Any:
         gx = None
         if b.needs[1]:
-            s, t = aten.sigmoid(x), aten.tanh(aten.softplus(x))
+            # the chain of tanh(log1p(exp(x))), step by step: it overflows where PyTorch's does
+            e, s, both = aten.exp(x), aten.sigmoid(x), gg * g
+            t = aten.tanh(aten.log1p(e))
             slope = 1 - t * t
-            gx = gg * g * s * slope * (2 + x * (1 - s) - 2 * x * s * t)
+            outer = both - 2 * t * (both * x * s)
+            gx = outer * slope / (e + 1) * e + both * s * slope
+            gx = gx + both * x * slope * (s * (1 - s))
         return aten.mish_backward(gg, x), gx

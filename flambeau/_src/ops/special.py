@@ -233,11 +233,13 @@ class LogitBackward(Pointwise):
         return k.where((x >= low) & (x <= 1 - low), slope, outside)
 
     def vjp(b: Any, gg: Any, g: Any, x: Any, eps: Any) -> Any:
-        gx = None
-        if b.needs[1]:
-            d = x - x.square()
-            inside = gg * g * (2 * x - 1) / (d * d)
-            low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
-            nothing = float("nan") if eps is None else 0.0
-            gx = aten.where((x < low) | (x > high), aten.full_like(inside, nothing), inside)
-        return aten.logit_backward(gg, x, eps) if b.needs[0] else None, gx
+        # that of where(inside, g / (x (1 - x)), constant): outside nothing comes in
+        low, high = (0.0, 1.0) if eps is None else (eps, 1 - eps)
+        zero = aten.zeros((), dtype=gg.dtype, device=gg.device)
+        inside = aten.where((x >= low) & (x <= high), gg, zero)
+        d = x * (1 - x)
+        into = -inside * ((g / d) / d) if b.needs[1] else None
+        return (
+            inside / d if b.needs[0] else None,
+            None if into is None else into * (1 - x) - into * x,
+        )
