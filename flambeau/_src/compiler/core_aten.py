@@ -21,6 +21,7 @@ from flambeau._src.core.info import finfo
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import PACKETS, Op, packet, resolve_lazy
 from flambeau._src.ops.overload import overload_of
+from flambeau._src.ops.slopes import SIXTH
 from flambeau._src.ops.tags import CORE
 
 __all__ = ["core_decompositions"]
@@ -278,7 +279,7 @@ def _hardtanh_backward(g: Any, x: Any, least: Any, most: Any) -> Any:
 @_elementwise("hardsigmoid_backward")
 def _hardsigmoid_backward(g: Any, x: Any) -> Any:
     inside = aten.logical_and(aten.gt(x, -3), aten.lt(x, 3))
-    return aten.where(inside, aten.mul(g, 1 / 6), _number(0, g))
+    return aten.where(inside, aten.mul(g, SIXTH), _number(0, g))
 
 
 @_elementwise("hardswish_backward")

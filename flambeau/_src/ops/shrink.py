@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau._src import _native
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
@@ -19,7 +18,7 @@ from flambeau._src.ops.kinds import (
     cast,
     wrap_dim,
 )
-from flambeau._src.ops.op import Declaration
+from flambeau._src.ops.op import like
 from flambeau._src.ops.pointwise import unary_samples
 
 
@@ -288,7 +287,7 @@ class GluBackward(Opaque):
         return aten.cat([g * s, g * a * s * (1 - s)], dim)
 
 
-class RreluWithNoise(Declaration):
+class RreluWithNoise(Opaque):
     """self, scaled by a slope drawn for each negative element in training, and by the mean slope
     else. `noise` receives the slopes."""
 
@@ -296,19 +295,29 @@ class RreluWithNoise(Declaration):
         "rrelu_with_noise(Tensor self, Tensor(b!) noise, Scalar lower=0.125, Scalar "
         "upper=0.3333333333333333, bool training=False, Generator? generator=None) -> Tensor"
     )
-    kind = "opaque"
     public = "nn"
     random = True
 
-    def run(
+    def meta(
         x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any
-    ) -> Tensor:
+    ) -> TensorSpec:
         if x.shape != noise.shape:
             raise RuntimeError(
                 "noise tensor shape must match self tensor shape. Got self.shape = "
                 f"{list(x.shape)} noise.shape = {list(noise.shape)}"
             )
-        return _rrelu(x, noise, lower, upper, training, generator)
+        return like(x)
+
+    def kernel(
+        out: Tensor, x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool,
+        generator: Any,
+    ) -> None:  # fmt: skip
+        if training:
+            slopes = _slopes(x, lower, upper, generator)
+            slot("copy_into")(noise, slopes)
+            slot("copy_into")(out, x * slopes)
+        else:
+            slot("copy_into")(out, aten.leaky_relu(x, _mean(lower, upper)))
 
     def vjp(
         b: Any, g: Any, x: Any, noise: Any, lower: Any, upper: Any, training: bool, generator: Any
@@ -316,22 +325,21 @@ class RreluWithNoise(Declaration):
         return aten.rrelu_with_noise_backward(g, x, noise, lower, upper, training, False), None
 
 
-def _rrelu(
-    x: Tensor, noise: Tensor, lower: Any, upper: Any, training: bool, generator: Any
-) -> Tensor:
+def _slopes(x: Tensor, lower: Any, upper: Any, generator: Any) -> Tensor:
+    """Slopes of x's shape and dtype: drawn for each element that is not positive, in their order,
+    and 1 for the others."""
     from flambeau._src.ops.random import fill  # the streams are drawn in the order of torch
 
-    lower, upper = float(lower), float(upper)
-    if not training:
-        return aten.leaky_relu(x, (lower + upper) / 2)
-    slopes = _native.empty(x.shape, dt.float64, x.device)
-    count = int(aten.sum(x <= 0).item()) if x.numel() else 0
-    drawn = _native.empty((count,), dt.float64, x.device)
-    if count:
-        fill(drawn, "uniform", lower, upper, generator=generator)
-    slopes = aten.masked_scatter(aten.ones_like(slopes), x <= 0, drawn).to(x.dtype)
-    slot("copy_into")(noise, slopes)
-    return x * slopes
+    below = x <= 0
+    drawn = aten.empty_like(aten.masked_select(x, below), dtype=dt.float64)
+    fill(drawn, "uniform", float(lower), float(upper), generator=generator)
+    ones = aten.ones(x.shape, dtype=dt.float64, device=x.device)
+    slopes: Tensor = aten.masked_scatter(ones, below, drawn).to(x.dtype)
+    return slopes
+
+
+def _mean(lower: Any, upper: Any) -> float:
+    return (float(lower) + float(upper)) / 2
 
 
 class RreluBackward(Opaque):
@@ -402,3 +410,12 @@ class Rrelu(Composite):
         if lower > upper:
             raise RuntimeError("Lower bound should be less than or equal to the upper bound")
         return aten.rrelu_with_noise(x, aten.empty_like(x), lower, upper, training, generator)
+
+    def decompose_inplace(
+        x: Tensor, lower: Any, upper: Any, training: bool, generator: Any
+    ) -> Tensor:
+        if lower > upper:
+            raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+        if not training:
+            return aten.leaky_relu_(x, _mean(lower, upper))
+        return aten.copy_(x, x * _slopes(x.detach(), lower, upper, generator))

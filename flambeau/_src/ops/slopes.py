@@ -8,6 +8,8 @@ from typing import Any
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import Pointwise
 
+SIXTH = 0.16666667163372040  # PyTorch's is a float32 in every precision
+
 
 class Slope(Pointwise):
     """grad_output times the slope at self (at the result, where it is told to be one)."""
@@ -150,8 +152,7 @@ class HardsigmoidBackward(Slope):
     schema = "hardsigmoid_backward(Tensor grad_output, Tensor self) -> Tensor"
 
     def expr(k: Any, g: Any, x: Any) -> Any:
-        # PyTorch's sixth is a float32 in every precision
-        return k.where((x > -3) & (x < 3), g * 0.16666667163372040, 0.0)
+        return k.where((x > -3) & (x < 3), g * SIXTH, 0.0)
 
     def vjp(b: Any, gg: Any, g: Any, x: Any) -> Any:
         return aten.hardsigmoid_backward(gg, x), aten.zeros_like(gg) if b.needs[1] else None
