@@ -108,3 +108,11 @@ def test_long_recurrence_of_one_element() -> None:
     found = torch.special.laguerre_polynomial_l(x, n)
     assert math.isclose(found[0].item(), latest, rel_tol=1e-10)
     assert same(found[1:], [NAN, 0.0])
+
+
+def test_parts_name_the_dtype_that_out_must_have() -> None:
+    x = torch.ones(2, dtype=torch.float64)
+    text = "Expected object of scalar type ComplexDouble but got scalar type ComplexFloat for"
+    for fn in (torch.complex, torch.polar):
+        with pytest.raises(RuntimeError, match=text):
+            fn(x, x, out=torch.empty(2, dtype=torch.complex64))

@@ -472,6 +472,12 @@ class Parts(Pointwise):
     def result_dtype(cls, common: dt.dtype) -> dt.dtype:
         return _COMPLEX[common]
 
+    def check_out(source: Any, to: Any) -> None:
+        raise RuntimeError(
+            f"Expected object of scalar type {dt.scalar_name(source)} but got scalar type "
+            f"{dt.scalar_name(to)} for argument 'out'"
+        )
+
 
 class Complex(Parts):
     """real + i imag."""
