@@ -155,7 +155,10 @@ def trigamma(k: Any, x: Any) -> Any:
 def tetragamma(k: Any, x: Any) -> Any:
     """The third derivative of log Γ (ibid. 6.4.6, 6.4.13): shifted by 16, the small terms added
     first, and reflected below -6 only: the sum crosses 0 between poles, where the two parts of the
-    reflection (its argument reduced first) would cancel."""
+    reflection (its argument reduced first) would cancel. Beside a zero float32 has no digits left:
+    it is computed in double."""
+    kind = x.dtype
+    x = k.cast(x, "float64")
     small = x < -6
     start = k.where(small, 1 - x, x)
     r = 1.0 / (start + 16)
@@ -168,7 +171,7 @@ def tetragamma(k: Any, x: Any) -> Any:
     sine = k.sin(turn)
     reflected = -total - 62.01255336059963 * k.cos(turn) / (sine * sine * sine)
     value = k.where(small, reflected, k.where(k.isinf(x), float("nan"), -total))
-    return k.where((x <= 0) & (x == k.floor(x)), float("-inf"), value)
+    return k.cast(k.where((x <= 0) & (x == k.floor(x)), float("-inf"), value), kind)
 
 
 _unary(
