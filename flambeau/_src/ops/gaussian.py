@@ -262,9 +262,11 @@ class Mvlgamma(Opaque):
         if x.dtype is dt.bool_ or x.dtype.is_complex:
             raise RuntimeError("mvlgamma: Expected a floating point tensor")
         x = x if x.dtype.is_floating_point else aten._to_copy(x, dtype=state.process.default_dtype)
-        shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
-        parts = aten.lgamma(aten.add(aten.unsqueeze(x, -1), shifts))
-        return aten.sum(parts, [-1]).add_(p * (p - 1) / 4 * math.log(PI))
+        # in double: the sum crosses 0, where its terms' roundings are all that is left
+        wider, kind = aten.unsqueeze(x.to(dt.float64), -1), x.dtype
+        shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=dt.float64, device=x.device)
+        parts = aten.lgamma(aten.add(wider, shifts))
+        return aten.sum(parts, [-1]).add_(p * (p - 1) / 4 * math.log(PI)).to(kind)
 
     def vjp(b: Any, g: Any, x: Any, p: int) -> Any:
         shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
