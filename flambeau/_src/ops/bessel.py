@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flambeau._src.core import dtype as dt
 from flambeau._src.core import info
 from flambeau._src.ops import series
 from flambeau._src.ops.call import aten
-from flambeau._src.ops.kinds import Composite, Pointwise
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Pointwise
 from flambeau._src.ops.numeric import PI
 from flambeau._src.ops.promote import refuse
 
@@ -159,7 +158,7 @@ def declare(
 
     def check(x: Any) -> None:
         d = x.dtype
-        if d.is_complex or (not narrow and d in (dt.float16, dt.bfloat16)):
+        if d.is_complex or (not narrow and d in SIXTEEN):
             refuse(f"{name.removeprefix('special_')}_{'vml_' if name == 'i0' else ''}cpu", d)
 
     def expr(k: Any, x: Any) -> Any:
@@ -186,7 +185,7 @@ def declare(
 
 def _share(name: str, g: Any, x: Any, whole: Any) -> Any:
     """whole(x), and 1/2 where x is next to 0 (as torch has it, where it is NaN too)."""
-    if x.dtype in (dt.float16, dt.bfloat16):
+    if x.dtype in SIXTEEN:
         refuse(f"{name}_backward", x.dtype)
     eps, kind = info.finfo(x.dtype).eps, {"dtype": x.dtype, "device": x.device}
     far = aten.abs(x) > eps

@@ -338,6 +338,11 @@ def _slopes(x: Tensor, lower: Any, upper: Any, generator: Any) -> Tensor:
     return slopes
 
 
+def _check_bounds(lower: Any, upper: Any) -> None:
+    if lower > upper:
+        raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+
+
 def _mean(lower: Any, upper: Any) -> float:
     return (float(lower) + float(upper)) / 2
 
@@ -376,7 +381,7 @@ class RreluBackward(Opaque):
     ) -> Tensor:
         if training and upper - lower > 1e-6:
             return g * noise
-        return aten.where(x > 0, g, g * ((lower + upper) / 2))
+        return aten.where(x > 0, g, g * _mean(lower, upper))
 
     def vjp(
         b: Any,
@@ -407,15 +412,13 @@ class Rrelu(Composite):
     public = "function"
 
     def decompose(x: Tensor, lower: Any, upper: Any, training: bool, generator: Any) -> Tensor:
-        if lower > upper:
-            raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+        _check_bounds(lower, upper)
         return aten.rrelu_with_noise(x, aten.empty_like(x), lower, upper, training, generator)
 
     def decompose_inplace(
         x: Tensor, lower: Any, upper: Any, training: bool, generator: Any
     ) -> Tensor:
-        if lower > upper:
-            raise RuntimeError("Lower bound should be less than or equal to the upper bound")
+        _check_bounds(lower, upper)
         if not training:
             return aten.leaky_relu_(x, _mean(lower, upper))
         return aten.copy_(x, x * _slopes(x.detach(), lower, upper, generator))
