@@ -141,8 +141,10 @@ class Judge:
         if name in LARGEST and wide is not None:
             bad &= ~self._overflowed(a, b, wide, name)
         if self.truth_counts and wide is not None:
+            truth = _real_view(wide)
+            bad &= ~(np.isnan(b) & ~np.isnan(truth))  # nothing is further off than no number
             with np.errstate(over="ignore"):
-                bad &= ~_alike(a, _real_view(wide).astype(ours.dtype))
+                bad &= ~_alike(a, truth.astype(ours.dtype))
         if not bad.any():
             with np.errstate(all="ignore"):
                 bad = ~special & (a != b) & self._outside(a, b, wide, name, terms)

@@ -124,9 +124,20 @@ def both(
     grown = [out for out in outs if out.requires_grad]
     if sources and grown:
         dots = [checks.cotangent(case.rt, o, 1000 * case.number + i) for i, o in enumerate(grown)]
+        results["unit"] = _units(sources, grown, dots)
         grads = case.rt.autograd.grad(grown, sources, dots, allow_unused=True)
         results["grad"] = [None if g is None else _values(case, g) for g in grads]
     return results
+
+
+def _units(sources: list[Any], outs: list[Any], dots: list[Any]) -> list[float]:
+    """By source, the size of a gradient's terms: what the results weigh, over the source's size."""
+
+    def size(tensor: Any) -> float:
+        return float(tensor.detach().abs().double().max()) if tensor.numel() else 0.0
+
+    weight = max(size(out) * size(dot) for out, dot in zip(outs, dots, strict=True))
+    return [weight / (size(source) or 1.0) for source in sources]
 
 
 def _values(case: checks.Case, tensor: Any) -> Any:
@@ -227,7 +238,15 @@ class CompiledReplayer:
         if "grad" in eager:
             wide = [n for n in refs.get("grad", {}).get("out", []) if n is not None]
             ours_grad = ours.get("grad", [])
+            units = [u for u, n in zip(eager["unit"], eager["grad"], strict=True) if n is not None]
+            if len(wide) == len(units):
+                wide = [self._with_unit(n, u) for n, u in zip(wide, units, strict=True)]
             self._judge(f"{check}_grad", ours_grad, eager["grad"], wide, case.pack, where)
+
+    def _with_unit(self, ref: Any, unit: float) -> Any:
+        """A gradient's reference; the size of its terms is its scale where it is zero in truth."""
+        values = np.abs(wire.to_array(self.buffers[ref["b"]], ref["dt"]))
+        return {**ref, "terms": unit} if values.max(initial=0.0) <= ZERO * unit * 16 else ref
 
     def _judge(
         self, check: str, ours: Any, theirs: Any, wide: Any, pack: wire.Pack, where: str

@@ -305,7 +305,7 @@ def _operator(s: Session, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return overriding.call(s, fn, found, args, kwargs)
     if type(fn) is _native.Method and args and type(args[0]) is FakeTensor:
         return _tensor_method(s, fn, args[0], args[1:], kwargs)
-    if fn.__name__ == "resize_as_" and args:  # a function too, and refused like the method
+    if fn.__name__ == "resize_as_" and args:  # a function too
         return builtin_calls.TENSOR_METHODS["resize_as_"](s, args[0], args[1:], kwargs)
     return s.recorder.call(fn, fn, args, kwargs)
 

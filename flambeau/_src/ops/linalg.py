@@ -11,6 +11,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import (
+    SIXTEEN,
     Composite,
     Opaque,
     Reduction,
@@ -333,6 +334,9 @@ class CosineSimilarity(Composite):
                 "expected common dtype to be floating point, yet common dtype is "
                 f"{dt.scalar_name(kind)}"
             )
+        if kind in SIXTEEN:  # sums of products that cancel, rounded once
+            x1, x2 = (aten._to_copy(x, dtype=dt.float32) for x in (x1, x2))
+            return aten._to_copy(aten.cosine_similarity(x1, x2, dim, eps), dtype=kind)
         shape = broadcast_shape([x1.shape, x2.shape])  # lengths are those along the common dim
         x1, x2 = (aten.expand(aten._to_copy(x, dtype=kind) if x.dtype is not kind else x, shape)
                   for x in (x1, x2))  # fmt: skip

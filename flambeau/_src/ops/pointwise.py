@@ -291,6 +291,14 @@ def check_modulus(name: str, x: Any, y: Any) -> None:
     check_zero_division(x, y, "floor")
 
 
+def _quotients(g: Any, x: Any, y: Any, mode: str) -> Any:
+    """-g times the whole part of x / y, which 16 bits may round up to the next number."""
+    if g.dtype not in SIXTEEN:
+        return -g * aten.div(x, y, rounding_mode=mode)
+    x, y = (aten._to_copy(t, dtype=dt.float32) if isinstance(t, Tensor) else t for t in (x, y))
+    return aten._to_copy(-g * aten.div(x, y, rounding_mode=mode), dtype=g.dtype)
+
+
 class Remainder(Binary):
     """self modulo other with the sign of other."""
 
@@ -307,9 +315,7 @@ class Remainder(Binary):
         return k.remainder(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g, -g * aten.div(x, y, rounding_mode="floor") if b.needs[-1] and isinstance(
-            y, Tensor
-        ) else None
+        return g, _quotients(g, x, y, "floor") if b.needs[-1] and isinstance(y, Tensor) else None
 
 
 class Fmod(Remainder):
@@ -322,9 +328,7 @@ class Fmod(Remainder):
         return k.fmod(a, b)
 
     def vjp(b: Any, g: Any, x: Any, y: Any) -> Any:
-        return g, -g * aten.div(x, y, rounding_mode="trunc") if b.needs[-1] and isinstance(
-            y, Tensor
-        ) else None
+        return g, _quotients(g, x, y, "trunc") if b.needs[-1] and isinstance(y, Tensor) else None
 
 
 _SPECIAL_EXPONENTS = (0, 1, 2, 3, 0.5, -1, -2, -0.5)

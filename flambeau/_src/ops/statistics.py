@@ -15,7 +15,7 @@ from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.assertions import hold
 from flambeau._src.ops.call import aten, check_no_self_overlap, resize_output, write_out
-from flambeau._src.ops.kinds import Composite, Opaque, Reduction, wrap_dim, wrap_dims
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Opaque, Reduction, wrap_dim, wrap_dims
 from flambeau._src.ops.promote import refuse
 from flambeau._src.ops.reduce import along_errors, along_samples, even_share, value_gradient
 
@@ -468,6 +468,8 @@ class Corrcoef(Composite):
                 "corrcoef(): expected input to have two or fewer dimensions but got an input with "
                 f"{x.dim()} dimensions"
             )
+        if x.dtype in SIXTEEN and x.dim() == 2 and x.shape[0] > 1:  # variances cancel, twice
+            return aten._to_copy(aten.corrcoef(aten._to_copy(x, dtype=dt.float32)), dtype=x.dtype)
         c = aten.cov(x)
         if not c.dim():
             return aten.div(c, c)

@@ -10,6 +10,7 @@ from typing import Any
 import flambeau as torch
 from flambeau import Tensor, _nn
 from flambeau._src.ir.shape_env import GuardOnDataDependentSymNode
+from flambeau._src.ops.kinds import SIXTEEN
 from flambeau.overrides import handle_torch_function, has_torch_function_variadic
 
 from .. import _reduction
@@ -588,4 +589,11 @@ def linear_cross_entropy(
     if len(shape) > 1:
         logits = logits.reshape(*input.shape[:-1], *shape)
     code = _reduction.get_enum(reduction)
-    return _nn.cross_entropy_loss(logits, target, weight, code, ignore_index, label_smoothing)
+    kind = logits.dtype
+    once = kind in SIXTEEN and not torch.is_autocast_enabled(logits.device.type)
+    if once:  # the loss is rounded once, and its gradient before the products
+        logits = logits.float()
+        weight = None if weight is None else weight.float()
+        target = target.float() if target.is_floating_point() else target
+    loss = _nn.cross_entropy_loss(logits, target, weight, code, ignore_index, label_smoothing)
+    return loss.to(kind) if once else loss
