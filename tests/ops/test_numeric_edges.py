@@ -4,6 +4,7 @@ values are PyTorch's."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -116,3 +117,62 @@ def test_parts_name_the_dtype_that_out_must_have() -> None:
     for fn in (torch.complex, torch.polar):
         with pytest.raises(RuntimeError, match=text):
             fn(x, x, out=torch.empty(2, dtype=torch.complex64))
+
+
+SIXTEEN = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+
+
+@SIXTEEN
+@pytest.mark.parametrize(("name", "whole"), [("fmod", math.trunc), ("remainder", math.floor)])
+def test_quotient_of_16_bits_just_below_a_whole_number(
+    name: str, whole: Callable[[float], int], dtype: torch.dtype
+) -> None:
+    """The slope is minus the whole part of the quotient, also where 16 bits would round it up."""
+    torch.manual_seed(2)
+    x, y = (torch.rand(4000).add(0.5).mul(scale).to(dtype) for scale in (40, 1))
+    y.requires_grad_()
+    getattr(torch, name)(x, y).sum().backward()
+    quotients = [a / b for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    assert y.grad.tolist() == [-whole(q) for q in quotients]
+    assert ((x / y.detach()).trunc() != -y.grad).sum() > 10  # so it would be rounded up
+
+
+@SIXTEEN
+def test_correlations_and_angles_of_16_bits_are_rounded_once(dtype: torch.dtype) -> None:
+    """Against float64: half a unit of the result; gradients of a few."""
+    torch.manual_seed(3)
+    unit = torch.finfo(dtype).eps
+    for _ in range(20):
+        x, y = (torch.randn(4, 6).to(dtype).requires_grad_() for _ in range(2))
+        wide = [t.detach().double().requires_grad_() for t in (x, y)]
+        for fn in (lambda a, b: torch.corrcoef(a + 0 * b), torch.cosine_similarity):
+            near, true = fn(x, y), fn(*wide)
+            assert near.dtype is dtype
+            assert ((near - true).abs() <= 0.51 * unit * true.abs() + 1e-6).all()
+            (got,), (wanted,) = (
+                torch.autograd.grad(t[0].sum(), s) for t, s in ((near, [x]), (true, wide[:1]))
+            )
+            assert (got - wanted).abs().max() <= unit * wanted.abs().max()
+
+
+def test_two_observations_correlate_without_a_slope() -> None:
+    """Every correlation is 1 or -1 there."""
+    x = torch.tensor([[1.0, 3.5], [2.0, -7.25], [0.125, 9.0]], dtype=torch.float16)
+    x.requires_grad_()
+    torch.corrcoef(x)[0].sum().backward()
+    assert x.grad.abs().max() <= 1e-6
+
+
+@SIXTEEN
+def test_linear_cross_entropy_of_16_bits_rounds_its_loss_once(dtype: torch.dtype) -> None:
+    torch.manual_seed(5)
+    unit = torch.finfo(dtype).eps
+    x, w = torch.randn(5, 8).to(dtype), torch.randn(7, 8).to(dtype)
+    target = torch.arange(5)
+    loss = torch.nn.functional.linear_cross_entropy(x, w, target)
+    logits = torch.nn.functional.linear(x, w)
+    true = torch.nn.functional.cross_entropy(logits.double(), target)
+    assert loss.dtype is dtype
+    assert abs(loss.item() - true.item()) <= 0.51 * unit * true.item()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.nn.functional.linear_cross_entropy(x, w, target).dtype is torch.float32

@@ -151,6 +151,39 @@ def resized_views(a):
 
 
 @program(lambda: (x(),), graphs=1)
+def resized_within_its_bytes(a):
+    b = a * 2
+    whole = b.view(-1)
+    b.resize_(2, 3).add_(1)
+    c = torch.resize_as_(a.t().clone(), torch.empty(12))
+    d = (a + 1).resize_((3, 4))
+    e = a.exp().resize_(1, 2, 2, 3, memory_format=torch.channels_last)
+    return b, whole, c, d, e, (b.stride(), c.stride(), e.stride(), d.is_contiguous())
+
+
+@program(lambda: (x().requires_grad_(),), graphs=None, breaks=None)
+def resized_with_a_gradient(a):
+    try:
+        (a * 2).resize_(2, 6)
+    except RuntimeError as e:
+        return a.sin(), str(e)
+
+
+@program(lambda: (x(),), breaks=None)
+def resized_beyond_its_bytes(a):
+    b = a * 2
+    b.resize_(20)
+    b[12:] = 1
+    return b
+
+
+@program(lambda: (x(),), breaks=None)
+def resized_from_outside(a):
+    a.resize_(6)
+    return a + 1
+
+
+@program(lambda: (x(),), graphs=1)
 def draws_random(a):
     d = torch.dropout(a, 0.5, True)
     n = torch.randn_like(a) + torch.rand(4) + torch.randint(0, 5, (4,))
