@@ -176,3 +176,21 @@ def test_linear_cross_entropy_of_16_bits_rounds_its_loss_once(dtype: torch.dtype
     assert abs(loss.item() - true.item()) <= 0.51 * unit * true.item()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.nn.functional.linear_cross_entropy(x, w, target).dtype is torch.float32
+
+
+@SIXTEEN
+def test_gaussian_loss_of_16_bits_is_rounded_once(dtype: torch.dtype) -> None:
+    """The slope of a mean that all elements share is a sum of terms that cancel."""
+    torch.manual_seed(7)
+    unit = torch.finfo(dtype).eps
+    loss = torch.nn.functional.gaussian_nll_loss
+    for _ in range(20):
+        x, var = torch.randn(50).mul(9).to(dtype), torch.rand(1).add(0.1).to(dtype)
+        mean = x.mean().to(dtype).reshape(1).requires_grad_()
+        wide = mean.detach().double().requires_grad_()
+        near, true = loss(x, mean, var, full=True), loss(x.double(), wide, var.double(), full=True)
+        assert near.dtype is dtype
+        assert abs(near.item() - true.item()) <= 0.51 * unit * abs(true.item())
+        near.backward()
+        true.backward()
+        assert (mean.grad - wide.grad).abs() <= 0.51 * unit * wide.grad.abs() + 1e-5

@@ -175,6 +175,21 @@ def _fitting_variance(input: Tensor, var: Any) -> Tensor:
     raise ValueError("var is of incorrect size")
 
 
+def _widened(*tensors: Any) -> tuple[torch.dtype | None, tuple[Any, ...]]:
+    """The dtype that a loss of many steps is rounded to once, and its arguments in float32, where
+    the floating ones among them are of one 16-bit dtype; else None, and as they are. Under autocast
+    the operators know."""
+    floating = [t.dtype for t in tensors if t is not None and t.is_floating_point()]
+    kind = floating[0]
+    if (
+        kind not in SIXTEEN
+        or any(d is not kind for d in floating)
+        or torch.is_autocast_enabled(tensors[0].device.type)
+    ):
+        return None, tensors
+    return kind, tuple(t.float() if t is not None and t.is_floating_point() else t for t in tensors)
+
+
 @overridable("input", "target", "var")
 def gaussian_nll_loss(
     input: Tensor,
@@ -188,13 +203,15 @@ def gaussian_nll_loss(
     var = _fitting_variance(input, var)
     if reduction not in _REDUCTIONS:
         raise ValueError(reduction + " is not valid")
+    kind, (input, target, var) = _widened(input, target, var)
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     if full:
         loss += 0.5 * math.log(2 * math.pi)
-    return _reduce(loss, reduction)
+    loss = _reduce(loss, reduction)
+    return loss if kind is None else loss.to(kind)
 
 
 @overridable("input", "target")
@@ -589,11 +606,6 @@ def linear_cross_entropy(
     if len(shape) > 1:
         logits = logits.reshape(*input.shape[:-1], *shape)
     code = _reduction.get_enum(reduction)
-    kind = logits.dtype
-    once = kind in SIXTEEN and not torch.is_autocast_enabled(logits.device.type)
-    if once:  # the loss is rounded once, and its gradient before the products
-        logits = logits.float()
-        weight = None if weight is None else weight.float()
-        target = target.float() if target.is_floating_point() else target
+    kind, (logits, target, weight) = _widened(logits, target, weight)
     loss = _nn.cross_entropy_loss(logits, target, weight, code, ignore_index, label_smoothing)
-    return loss.to(kind) if once else loss
+    return loss if kind is None else loss.to(kind)
