@@ -2,7 +2,7 @@
 #              show both side by side (about four minutes)
 # make test    build and run the tests; no PyTorch needed
 # make oracle  judge the operators by PyTorch 2.13's own samples, PyTorch being installed apart
-# make oracle-compiled  all of these samples through torch.compile: back ends, static and dynamic
+# make oracle-compiled  all samples of the whole database through torch.compile, four ways: an hour
 # make oracle-further  the rest of PyTorch's operator database: eager, and two samples each compiled
 # make oracle-modules  PyTorch's databases of modules and optimisers, every compiled form among it
 # make oracle-docstrings  the examples in PyTorch's docstrings, run on both
@@ -149,8 +149,8 @@ oracle: build $(ORACLE)/stamp
 		--dtype float32 --limit 2 --jobs $(JOBS)
 
 oracle-compiled: build $(ORACLE)/stamp
-	$(ORACLE)/bin/python -m tests.oracle.record --jobs $(JOBS)
-	$(TEST)/bin/python -m tests.oracle.compiled --jobs $(JOBS)
+	$(ORACLE)/bin/python -m tests.oracle.record --further --jobs $(JOBS)
+	$(TEST)/bin/python -m tests.oracle.compiled --further --jobs $(JOBS)
 
 oracle-further: build $(ORACLE)/stamp
 	$(TEST)/bin/python -m tests.oracle --torch-python $(ORACLE)/bin/python --jobs $(JOBS) --further \
