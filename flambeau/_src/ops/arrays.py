@@ -8,18 +8,17 @@ from flambeau._src.core import dtype as dt
 from flambeau._src.core.interchange import array_of, share_array
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-
-HALF = (dt.bfloat16, dt.float16)
+from flambeau._src.ops.kinds import SIXTEEN
 
 
 def wide_dtype(t: Tensor) -> dt.dtype:
     """The dtype in which t's elements are computed: float32 for 16-bit floats."""
-    return dt.float32 if t.dtype in HALF else t.dtype
+    return dt.float32 if t.dtype in SIXTEEN else t.dtype
 
 
 def wide(t: Tensor) -> Any:
     """t as an array to compute in."""
-    return array_of(slot("cast_to")(t, dt.float32) if t.dtype in HALF else t)
+    return array_of(slot("cast_to")(t, dt.float32) if t.dtype in SIXTEEN else t)
 
 
 def store(out: Tensor, values: Any) -> None:
@@ -28,7 +27,7 @@ def store(out: Tensor, values: Any) -> None:
 
     if not out.numel():
         return
-    if out.dtype in HALF:
+    if out.dtype in SIXTEEN:
         slot("copy_into")(
             out,
             share_array(np.ascontiguousarray(values, dtype=np.float32).reshape(tuple(out.shape))),

@@ -12,13 +12,12 @@ from flambeau._src.core import layout, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.ops.call import aten, check_no_self_overlap, copy_into, resize_output
 from flambeau._src.ops.copying import fill_with
-from flambeau._src.ops.kinds import Composite, Opaque, cast, scalar_tensor, wrap_dim
+from flambeau._src.ops.kinds import SIXTEEN, Composite, Opaque, cast, scalar_tensor, wrap_dim
 from flambeau._src.ops.op import Op, TensorSpec
 from flambeau._src.ops.promote import broadcast_shape
 from flambeau._src.ops.strided import to_dtype_of
 
 INDEX_TYPES = (dt.int32, dt.int64)
-SIXTEEN = (dt.float16, dt.bfloat16)
 
 
 def at_least_1d(t: Tensor) -> Tensor:

@@ -249,6 +249,12 @@ class SpecialPolygamma(Composite):
         return aten.polygamma(n, x)
 
 
+def _shifted(x: Tensor, p: int) -> Tensor:
+    """x - i / 2 for i < p, along a new last dimension."""
+    shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
+    return aten.add(aten.unsqueeze(x, -1), shifts)
+
+
 class Mvlgamma(Opaque):
     """log of the multivariate gamma function: C + Σ lgamma(x - i / 2), i < p."""
 
@@ -263,15 +269,11 @@ class Mvlgamma(Opaque):
             raise RuntimeError("mvlgamma: Expected a floating point tensor")
         x = x if x.dtype.is_floating_point else aten._to_copy(x, dtype=state.process.default_dtype)
         # in double: the sum crosses 0, where its terms' roundings are all that is left
-        wider, kind = aten.unsqueeze(x.to(dt.float64), -1), x.dtype
-        shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=dt.float64, device=x.device)
-        parts = aten.lgamma(aten.add(wider, shifts))
-        return aten.sum(parts, [-1]).add_(p * (p - 1) / 4 * math.log(PI)).to(kind)
+        parts = aten.lgamma(_shifted(x.to(dt.float64), p))
+        return aten.sum(parts, [-1]).add_(p * (p - 1) / 4 * math.log(PI)).to(x.dtype)
 
     def vjp(b: Any, g: Any, x: Any, p: int) -> Any:
-        shifts = aten.arange(-p / 2 + 0.5, 0.5, 0.5, dtype=x.dtype, device=x.device)
-        parts = aten.digamma(aten.add(aten.unsqueeze(x, -1), shifts))
-        return g * aten.sum(parts, [-1])
+        return g * aten.sum(aten.digamma(_shifted(x, p)), [-1])
 
     def meta(x: Tensor, p: int) -> TensorSpec:
         kind = x.dtype if x.dtype.is_floating_point else state.process.default_dtype

@@ -8,9 +8,9 @@ from typing import Any
 from flambeau._src.core import dtype as dt
 from flambeau._src.core.slots import slot
 from flambeau._src.core.tensor import Tensor
-from flambeau._src.ops.arrays import HALF
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.kinds import (
+    SIXTEEN,
     Composite,
     Opaque,
     Pointwise,
@@ -246,7 +246,7 @@ class Glu(Opaque):
 
     def kernel(out: Tensor, x: Tensor, dim: int) -> None:
         d = wrap_dim(dim, x.dim())
-        wide = cast(x, dt.float32) if x.dtype in HALF else x
+        wide = cast(x, dt.float32) if x.dtype in SIXTEEN else x
         n = x.shape[d] // 2
         slot("copy_into")(
             out, aten.narrow(wide, d, 0, n) * aten.sigmoid(aten.narrow(wide, d, n, n))
@@ -277,7 +277,7 @@ class GluBackward(Opaque):
         return TensorSpec(x.shape, x.dtype, x.device)
 
     def kernel(out: Tensor, g: Tensor, x: Tensor, dim: int) -> None:
-        if x.dtype in HALF:
+        if x.dtype in SIXTEEN:
             g, x = cast(g, dt.float32), cast(x, dt.float32)
         slot("copy_into")(out, GluBackward.decompose(g, x, dim))
 
