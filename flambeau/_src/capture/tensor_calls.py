@@ -11,7 +11,7 @@ from flambeau._src.capture import arrays, backward, forward_ad, overriding, size
 from flambeau._src.capture.outcome import Unsupported
 from flambeau._src.capture.sizes import is_symbolic
 from flambeau._src.capture.source import AttrSource, ModuleSource
-from flambeau._src.core import checks, generator, layout, state
+from flambeau._src.core import checks, generator, state
 from flambeau._src.core.tensor import Tensor
 from flambeau._src.interp import autocast
 from flambeau._src.ops.call import aten
@@ -113,39 +113,27 @@ def _requires_grad_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
     return made
 
 
-def _resize_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
-    """`resize_` within the bytes that a tensor of the program has: other extents over them."""
-    given = dict(kwargs)
-    order = given.pop("memory_format", None)
-    size = given.pop("size", args)
-    if given or (args and "size" in kwargs):
-        raise Unsupported("A tensor is resized.")
-    if len(size) == 1 and isinstance(size[0], (list, tuple)):
-        size = size[0]
-    return _resized(s, t, tuple(size), order)
+def _resizing(name: str) -> Callable[..., Any]:
+    """`resize_`, `resize_as_` within the bytes that a tensor of the program has: other extents over
+    them. A tensor without bytes says what they are, and what is wrong with the arguments."""
 
+    def resize(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
+        with s.fake_mode:
+            probe = aten.empty((0,), dtype=t.dtype, device=t.device)
+            made = s.native(getattr(Tensor, name), probe, *args, **kwargs)
+        if t.requires_grad:
+            return s.raise_(RuntimeError("cannot resize variables that require grad"))
+        if s.tensors[id(t)].real is not None:
+            raise Unsupported("A tensor from outside is resized.", "Resize a clone of it.")
+        if tuple(t.shape) == tuple(made.shape) and kwargs.get("memory_format") is None:
+            return t
+        have = t.untyped_storage().nbytes() // t.element_size() - t.storage_offset()
+        if math.prod(made.shape) > have:
+            raise Unsupported("A tensor is resized beyond its bytes.", "Make a new one.")
+        where = made.shape, made.stride(), t.storage_offset()
+        return s.recorder.method("as_strided_", t, *where)
 
-def _resize_as_(s: Session, t: Any, args: Any, kwargs: Any) -> Any:
-    given = dict(kwargs)
-    order = given.pop("memory_format", None)
-    (template,) = args or given.values()
-    if order is layout.preserve_format:
-        raise Unsupported("A tensor is resized to another one's order of dimensions.")
-    return _resized(s, t, tuple(template.shape), order)
-
-
-def _resized(s: Session, t: Any, size: tuple[Any, ...], order: Any) -> Any:
-    if t.requires_grad:
-        return s.raise_(RuntimeError("cannot resize variables that require grad"))
-    if s.tensors[id(t)].real is not None:
-        raise Unsupported("A tensor from outside is resized.", "Resize a clone of it.")
-    if tuple(t.shape) == size and order is None:
-        return t
-    strides = layout.strides_for(size, layout.contiguous_format if order is None else order)
-    have = t.untyped_storage().nbytes() // t.element_size() - t.storage_offset()
-    if not all(n >= 0 for n in size) or math.prod(size) > have:
-        raise Unsupported("A tensor is resized beyond its bytes.", "Make a new one.")
-    return s.recorder.method("as_strided_", t, size, strides, t.storage_offset())
+    return resize
 
 
 def _refuse(what: str, remedy: str = "") -> Callable[..., Any]:
@@ -178,8 +166,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__deepcopy__": _refuse("A tensor is copied by `deepcopy`.", "Use `clone`."),
     "share_memory_": _refuse("A tensor moves to shared memory."),
     "set_": _refuse("The storage of a tensor is replaced."),
-    "resize_": _resize_,
-    "resize_as_": _resize_as_,
+    "resize_": _resizing("resize_"),
+    "resize_as_": _resizing("resize_as_"),
     "dlpack": _refuse("A tensor is exported."),
     "__dlpack__": _refuse("A tensor is exported."),
 }

@@ -169,6 +169,25 @@ def resized_with_a_gradient(a):
         return a.sin(), str(e)
 
 
+@program(lambda: (x(),), graphs=None, breaks=None)
+def resized_to_what_cannot_be(a):
+    said = []
+    for size, order in (
+        ((3, 4), torch.preserve_format),
+        ((3, 4), torch.channels_last),
+        ((-3, 4), None),
+        ("a", None),
+        ((3.5,), None),
+    ):
+        try:
+            (a * 2).resize_(size, memory_format=order)
+        except (RuntimeError, TypeError) as e:
+            said.append(f"{type(e).__name__}: {e}")
+    last = torch.empty(1, 2, 2, 3).to(memory_format=torch.channels_last)
+    b = torch.resize_as_(a + 1, last, memory_format=torch.preserve_format)
+    return said, b, b.stride()
+
+
 @program(lambda: (x(),), breaks=None)
 def resized_beyond_its_bytes(a):
     b = a * 2
