@@ -5,14 +5,13 @@
 Reads losses.jsonl and speed.json of both folders, prints a table and draws both loss curves, how
 far they are apart, and the speeds. Runs of a second or two say little about speed on a machine that
 others use too: name further pairs of folders (eager, compiled, eager, compiled, ...) of the same
-two runs, made in turn, and speeds are medians over the pairs.
+two runs, made in turn, and the pair with the median ratio of speeds is shown.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,20 @@ class Run:
         self.losses = {row["step"]: row["loss"] for row in rows if "loss" in row}
         self.checks = {row["step"]: row["val_loss"] for row in rows if "val_loss" in row}
         self.speed: dict[str, Any] = json.loads((folder / "speed.json").read_text())
-        self.faster = 1.0  # than the first of its pair
 
-    def with_speeds_of(self, again: list[Run], plain: list[Run]) -> Run:
-        """The same run with the median speed of it and its repetitions."""
-        every = [self, *again]
-        speeds = [run.speed["a_second"] for run in every]
-        self.faster = statistics.median(
-            ours / run.speed["a_second"] for ours, run in zip(speeds, plain, strict=True)
-        )
-        self.speed["a_second"] = statistics.median(speeds)
-        for run in again:
-            if run.losses != self.losses:
-                raise SystemExit("a repetition has other losses than the run that it repeats")
-        return self
+
+def faster(runs: tuple[Run, Run]) -> float:
+    """How many times as fast the second one is."""
+    plain, compiled = (run.speed["a_second"] for run in runs)
+    return float(compiled / plain)
+
+
+def median_pair(pairs: list[tuple[Run, Run]]) -> tuple[Run, Run]:
+    """Of the same two runs again and again, the pair whose ratio of speeds is the median."""
+    for pair in pairs:
+        if any(run.losses != same.losses for run, same in zip(pair, pairs[0], strict=True)):
+            raise SystemExit("a repetition has other losses than the run that it repeats")
+    return sorted(pairs, key=faster)[(len(pairs) - 1) // 2]
 
 
 def smoothed(losses: dict[int, float]) -> list[float]:
@@ -78,7 +77,7 @@ def table(runs: tuple[Run, Run]) -> str:
             f"{name:10}{speed['a_second']:12,.0f}{speed['first_step']:11.2f} s"
             f"{speed['whole']:10.1f} s{list(run.losses.values())[-1]:12.4f}"
         )
-    told = f"compiled is {runs[1].faster:.2f} times as fast; {said(gaps(runs))}"
+    told = f"compiled is {faster(runs):.2f} times as fast; {said(gaps(runs))}"
     return "\n".join([*lines, told])
 
 
@@ -153,12 +152,9 @@ def main() -> None:
     opts = parser.parse_args()
     if len(opts.again) % 2:
         parser.error("folders come in pairs: eager, compiled, eager, compiled, ...")
-    eager, compiled = ([Run(folder) for folder in opts.again[i::2]] for i in (0, 1))
-    plain = [Run(opts.eager), *eager]
-    runs = (
-        Run(opts.eager).with_speeds_of(eager, plain),
-        Run(opts.compiled).with_speeds_of(compiled, plain),
-    )
+    folders = [opts.eager, opts.compiled, *opts.again]
+    pairs = [(Run(a), Run(b)) for a, b in zip(folders[::2], folders[1::2], strict=True)]
+    runs = median_pair(pairs)
     print(table(runs))
     draw(runs, opts.title, opts.out)
 

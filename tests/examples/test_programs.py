@@ -146,7 +146,7 @@ def test_losses_that_differ_are_said_to(tmp_path: Path) -> None:
     assert "2 of 3 losses are equal, the others at most 2.5e-01 apart" in told
 
 
-def test_speeds_are_medians_over_pairs_of_runs(tmp_path: Path) -> None:
+def test_the_pair_of_the_median_ratio_is_shown(tmp_path: Path) -> None:
     folders = []
     for i, speeds in enumerate([(10.0, 5.0), (10.0, 12.0), (5.0, 15.0)]):
         for name, a_second in zip(("a", "b"), speeds, strict=True):
@@ -158,3 +158,4 @@ def test_speeds_are_medians_over_pairs_of_runs(tmp_path: Path) -> None:
     command = [*ALIAS, "examples/compare.py", *map(str, folders)]
     told = finish(command, out=str(tmp_path / "both.png"))
     assert "compiled is 1.20 times as fast" in told
+    assert re.search(r"eager +10 .*\ncompiled +12 ", told), told
