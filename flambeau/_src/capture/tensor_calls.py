@@ -17,6 +17,7 @@ from flambeau._src.interp import autocast
 from flambeau._src.ops.call import aten
 from flambeau._src.ops.op import packet
 from flambeau._src.ops.overload import overload_of
+from flambeau._src.ops.storages import Resize
 
 if TYPE_CHECKING:
     from flambeau._src.capture.session import Session
@@ -121,8 +122,7 @@ def _resizing(name: str) -> Callable[..., Any]:
         with s.fake_mode:
             probe = aten.empty((0,), dtype=t.dtype, device=t.device)
             made = s.native(getattr(Tensor, name), probe, *args, **kwargs)
-        if t.requires_grad:
-            return s.raise_(RuntimeError("cannot resize variables that require grad"))
+            s.native(Resize.check_recorded, t)
         if s.tensors[id(t)].real is not None:
             raise Unsupported("A tensor from outside is resized.", "Resize a clone of it.")
         if tuple(t.shape) == tuple(made.shape) and kwargs.get("memory_format") is None:
